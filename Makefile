@@ -1,0 +1,37 @@
+# Each target makes the virtual environment it needs; nothing but git, make and Python >= 3.11 is assumed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+# Two BLAS threads on two cores; a test runner with its own processes would otherwise oversubscribe.
+PYTEST = $(BIN)/python -m pytest
+
+.PHONY: demo test test-long lint bench clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet torch -c constraints.txt
+	$(BIN)/python -m pip install --quiet -e ".[dev]" -c constraints.txt
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/topicscope demo
+
+test: $(STAMP)
+	$(PYTEST) $(ARGS)
+
+test-long: $(STAMP)
+	$(PYTEST) -m long $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache

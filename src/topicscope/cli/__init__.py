@@ -1,0 +1,51 @@
+"""The command line: one module a command, loaded only when that command is called."""
+
+import sys
+from collections.abc import Sequence
+
+import cyclopts
+from rich.console import Console
+
+import topicscope
+from topicscope.errors import TopicscopeError
+
+app = cyclopts.App(
+    name="topicscope",
+    help="See how transformers learn topic structure: probe any model, train the paper's, check both against theory.",
+    version=topicscope.__version__,
+    help_format="plaintext",
+    suppress_keyboard_interrupt=False,
+)
+app.command("topicscope.cli.probe:probe", name="probe", help="Measure topic structure in a pretrained model.")
+app.command("topicscope.cli.topics:app", name="topics", help="Fit and show topic models.")
+app.command("topicscope.cli.theory:app", name="theory", help="Closed forms for any setting: optima, bounds, dynamics.")
+app.command("topicscope.cli.train:train", name="train", help="Train the paper's transformers from a recipe.")
+app.command("topicscope.cli.demo:demo", name="demo", help="Probe a real model on real Wikipedia text, offline.")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code: 0 fine, 1 failed, 2 bad usage, 130 interrupted."""
+    errors = Console(stderr=True)
+    try:
+        outcome = app(
+            list(sys.argv[1:] if arguments is None else arguments),
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except cyclopts.CycloptsError as error:
+        errors.print(f"error: {error}", style="bold red", markup=False, highlight=False)
+        errors.print("  what to do: add --help to see the options of this command", markup=False, highlight=False)
+        return 2
+    except TopicscopeError as error:
+        errors.print(f"error: {error}", style="bold red", markup=False, highlight=False)
+        return error.exit_code
+    except KeyboardInterrupt:
+        errors.print("interrupted", style="bold yellow")
+        return 130
+    return outcome if isinstance(outcome, int) else 0
+
+
+def main() -> None:
+    """Entry point of the `topicscope` command."""
+    sys.exit(run())

@@ -1,0 +1,123 @@
+"""What every command prints: progress on stderr, one JSON document or rich tables on stdout."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+
+from topicscope.progress import Progress, SilentProgress
+from topicscope.records.files import dump_json
+
+ProgressStyle = Literal["auto", "bar", "json", "none"]
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    print(dump_json(document, indent=2))
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str | None = None
+) -> None:
+    """A rich table on stdout; numbers to four significant digits, right aligned."""
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    numeric = [all(isinstance(row[i], (int, float)) or row[i] is None for row in rows) for i in range(len(columns))]
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[format_cell(cell) for cell in row])
+    Console().print(table)
+
+
+def format_cell(cell: object) -> str:
+    """A cell's text: '-' for nothing (None or NaN), four significant digits for fractions."""
+    if cell is None or (isinstance(cell, float) and cell != cell):  # noqa: PLR0124
+        return "-"
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+class JsonProgress:
+    """One JSON event a line on stderr, at most one a second and task."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, tuple[float, float | None, str]] = {}
+        self._last: dict[str, float] = {}
+
+    def start(self, task: str, total: float | None, unit: str) -> None:
+        """Announce the task."""
+        self._tasks[task] = (time.monotonic(), total, unit)
+        self._emit("start", task, 0.0)
+
+    def update(self, task: str, done: float) -> None:
+        """Report, unless the last report is younger than a second."""
+        if time.monotonic() - self._last.get(task, 0.0) >= 1.0:
+            self._emit("progress", task, done)
+
+    def finish(self, task: str) -> None:
+        """Report the end."""
+        self._emit("finish", task, None)
+
+    def _emit(self, event: str, task: str, done: float | None) -> None:
+        started, total, unit = self._tasks[task]
+        elapsed = time.monotonic() - started
+        left = elapsed / done * (total - done) if done and total else None
+        self._last[task] = time.monotonic()
+        line = {
+            "event": event,
+            "task": task,
+            "done": done,
+            "total": total,
+            "unit": unit,
+            "elapsed_s": round(elapsed, 2),
+        }
+        line["left_s"] = None if left is None else round(left, 2)
+        sys.stderr.write(json.dumps(line) + "\n")
+        sys.stderr.flush()
+
+
+class BarProgress:
+    """Rich bars with time left, on stderr."""
+
+    def __init__(self, bars: RichProgress) -> None:
+        self._bars = bars
+        self._ids: dict[str, Any] = {}
+
+    def start(self, task: str, total: float | None, unit: str) -> None:
+        """Add a bar."""
+        self._ids[task] = self._bars.add_task(task, total=total, unit=unit)
+
+    def update(self, task: str, done: float) -> None:
+        """Move the bar."""
+        self._bars.update(self._ids[task], completed=done)
+
+    def finish(self, task: str) -> None:
+        """Stop the bar's clock."""
+        self._bars.stop_task(self._ids[task])
+
+
+@contextmanager
+def show_progress(style: ProgressStyle) -> Iterator[Progress]:
+    """A receiver of progress: bars on a terminal, JSON lines on request, nothing when stderr is a file."""
+    if style == "json":
+        yield JsonProgress()
+    elif style == "none" or (style == "auto" and not sys.stderr.isatty()):
+        yield SilentProgress()
+    else:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        with RichProgress(*columns, console=Console(stderr=True)) as bars:
+            yield BarProgress(bars)

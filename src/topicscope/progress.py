@@ -1,0 +1,41 @@
+"""Progress reports that any room can send without knowing who shows them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Receives the state of long work. The command line draws it; the library's default ignores it."""
+
+    def start(self, task: str, total: float | None, unit: str) -> None:
+        """Work named `task` begins; `total` is None while unknown."""
+
+    def update(self, task: str, done: float) -> None:
+        """`done` units of the task are finished so far."""
+
+    def finish(self, task: str) -> None:
+        """The task is over (also after an error)."""
+
+
+class SilentProgress:
+    """The default: nobody is watching."""
+
+    def start(self, task: str, total: float | None, unit: str) -> None:
+        """Ignore."""
+
+    def update(self, task: str, done: float) -> None:
+        """Ignore."""
+
+    def finish(self, task: str) -> None:
+        """Ignore."""
+
+
+@contextmanager
+def tracked(progress: Progress, task: str, total: float | None, unit: str = "") -> Iterator[None]:
+    """Open and surely close one task."""
+    progress.start(task, total, unit)
+    try:
+        yield
+    finally:
+        progress.finish(task)

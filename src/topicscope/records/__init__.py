@@ -1,0 +1,31 @@
+"""What a result is on disk: atomic files, output folders, manifests. Imports nothing of topicscope but errors."""
+
+from topicscope.records.files import (
+    read_json,
+    read_jsonl,
+    read_npz,
+    sha256_of_file,
+    write_bytes,
+    write_json,
+    write_jsonl,
+    write_npz,
+    write_text,
+)
+from topicscope.records.folder import prepare_output_folder
+from topicscope.records.manifest import Environment, Manifest, describe_environment
+
+__all__ = [
+    "Environment",
+    "Manifest",
+    "describe_environment",
+    "prepare_output_folder",
+    "read_json",
+    "read_jsonl",
+    "read_npz",
+    "sha256_of_file",
+    "write_bytes",
+    "write_json",
+    "write_jsonl",
+    "write_npz",
+    "write_text",
+]

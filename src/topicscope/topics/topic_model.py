@@ -1,0 +1,82 @@
+"""TopicModel: the topic-word distributions, synthetic or fitted."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from topicscope.errors import InputError
+from topicscope.topics.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class TopicModel:
+    """Topic-word probabilities with the vocabulary they speak of.
+
+    phi: float64 [topic, word], rows sum to 1 (the transpose of the paper's orientation).
+    alpha: float64 [topic], the Dirichlet prior of the topic proportions.
+
+    Raises:
+        InputError: wrong shapes, NaN, a negative entry, or a row that does not sum to 1 within 1e-6; use
+            `TopicModel.normalised` to turn weights into probabilities knowingly.
+    """
+
+    phi: np.ndarray
+    alpha: np.ndarray
+    vocabulary: Vocabulary
+
+    def __post_init__(self) -> None:
+        phi = np.array(self.phi, dtype=np.float64)
+        alpha = np.array(self.alpha, dtype=np.float64)
+        if phi.ndim != 2 or phi.shape[1] != len(self.vocabulary) or phi.shape[0] == 0:
+            raise InputError(
+                "phi has the wrong shape",
+                received=phi.shape,
+                expected=f"[topic, word] with {len(self.vocabulary)} words",
+            )
+        bad = ~np.isfinite(phi).all(axis=1) | (phi < 0).any(axis=1)
+        if bad.any():
+            raise InputError(
+                "phi has NaN, infinite or negative entries",
+                received=f"topics {np.flatnonzero(bad)[:10].tolist()}",
+                expected="finite probabilities",
+                advice="fit again with fewer topics or in float64",
+            )
+        sums = phi.sum(axis=1)
+        if (np.abs(sums - 1) > 1e-6).any():
+            raise InputError(
+                "rows of phi do not sum to 1",
+                received=f"topic {int(np.abs(sums - 1).argmax())} sums to {sums[np.abs(sums - 1).argmax()]:.6g}",
+                expected="rows that sum to 1",
+                advice="use TopicModel.normalised for weights or counts",
+            )
+        if alpha.shape != (phi.shape[0],) or not (np.isfinite(alpha).all() and (alpha > 0).all()):
+            raise InputError("alpha must be positive, one a topic", received=alpha.tolist()[:10])
+        phi /= sums[:, None]
+        phi.flags.writeable = False
+        alpha.flags.writeable = False
+        object.__setattr__(self, "phi", phi)
+        object.__setattr__(self, "alpha", alpha)
+
+    @classmethod
+    def normalised(cls, weights: np.ndarray, vocabulary: Vocabulary, alpha: float = 0.1) -> "TopicModel":
+        """From non-negative weights [topic, word] such as counts; each row is divided by its sum."""
+        weights = np.asarray(weights, dtype=np.float64)
+        sums = weights.sum(axis=1, keepdims=True)
+        if not (sums > 0).all():
+            raise InputError(
+                "a topic has no weight", received=f"topics {np.flatnonzero(sums[:, 0] <= 0)[:10].tolist()}"
+            )
+        return cls(weights / sums, np.full(len(weights), alpha), vocabulary)
+
+    @classmethod
+    def disjoint(cls, num_topics: int, words_per_topic: int, alpha: float = 0.1) -> "TopicModel":
+        """The paper's synthetic model: T topics of v words each, word i in topic ⌈i/v⌉, uniform inside (Knowl 6)."""
+        if num_topics < 1 or words_per_topic < 1:
+            raise InputError("a topic model needs topics and words", received=(num_topics, words_per_topic))
+        phi = np.kron(np.eye(num_topics), np.full((1, words_per_topic), 1 / words_per_topic))
+        return cls(phi, np.full(num_topics, alpha), Vocabulary.numbered(num_topics * words_per_topic))
+
+    @property
+    def num_topics(self) -> int:
+        """K (or T), the number of topics."""
+        return int(self.phi.shape[0])
