@@ -1,5 +1,6 @@
 """TopicModel: the topic-word distributions, synthetic or fitted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +76,33 @@ class TopicModel:
             raise InputError("a topic model needs topics and words", received=(num_topics, words_per_topic))
         phi = np.kron(np.eye(num_topics), np.full((1, words_per_topic), 1 / words_per_topic))
         return cls(phi, np.full(num_topics, alpha), Vocabulary.numbered(num_topics * words_per_topic))
+
+    @classmethod
+    def unequal(cls, sizes: Sequence[int], alpha: float = 0.1) -> "TopicModel":
+        """Disjoint topics of the given numbers of words, uniform inside."""
+        if not sizes or min(sizes) < 1:
+            raise InputError("a topic model needs topics and words", received=list(sizes))
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        members = (owner == np.arange(len(sizes))[:, None]).astype(np.float64)
+        return cls.normalised(members, Vocabulary.numbered(len(owner)), alpha)
+
+    @classmethod
+    def overlapping(cls, num_topics: int, words_per_topic: int, shared: int, alpha: float = 0.1) -> "TopicModel":
+        """A ring of T topics of v words, uniform inside; each shares its last `shared` words with the next one's first.
+
+        V = T (v - shared). With shared = 0 it is `disjoint`.
+        """
+        step = words_per_topic - shared
+        if num_topics < 2 or shared < 0 or step < shared or step < 1:
+            raise InputError(
+                "impossible overlap",
+                received=(num_topics, words_per_topic, shared),
+                expected="at least 2 topics, and shared at most half of words_per_topic",
+            )
+        members = np.zeros((num_topics, num_topics * step))
+        for topic, row in enumerate(members):
+            row[(topic * step + np.arange(words_per_topic)) % len(row)] = 1
+        return cls.normalised(members, Vocabulary.numbered(num_topics * step), alpha)
 
     @property
     def num_topics(self) -> int:

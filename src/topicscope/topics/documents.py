@@ -1,0 +1,143 @@
+"""Documents of a topic model: topics per document, then words, vectorised and from one seeded generator."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from topicscope.errors import InputError
+from topicscope.topics.topic_model import TopicModel
+
+# Up to here one comparison per topic beats a binary search per token.
+_FEW_TOPICS = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """words int64 [document position]: token ids 1..V, PAD = V+3 after each document's end; lengths int64 [document]."""
+
+    words: np.ndarray
+    lengths: np.ndarray
+    vocabulary_size: int
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentLaw:
+    """How a document is drawn (Knowl 6): topic proportions θ, a length N, then N words i.i.d. from θ Φ.
+
+    topic_model: Φ as `phi` [topic word]; with topics_per_document None its alpha is the Dirichlet prior of θ.
+    topics_per_document: τ; θ = 1/τ on τ distinct topics drawn uniformly. None: θ ~ Dirichlet(alpha).
+    length: N, or (shortest, longest), both included and equally likely (the paper's experiments: 100 to 150).
+
+    Raises:
+        InputError: τ outside 1..T, or an impossible length.
+    """
+
+    topic_model: TopicModel
+    topics_per_document: int | None = None
+    length: int | tuple[int, int] = (100, 150)
+
+    def __post_init__(self) -> None:
+        tau, T = self.topics_per_document, self.topic_model.num_topics
+        if tau is not None and not 1 <= tau <= T:
+            raise InputError("impossible topics_per_document", received=tau, expected=f"1 to {T}, or None (Dirichlet)")
+        shortest, longest = self.length_range
+        if not 1 <= shortest <= longest:
+            raise InputError("impossible document length", received=self.length, expected="1 <= shortest <= longest")
+        object.__setattr__(self, "_table", _WordTable(self.topic_model.phi))
+
+    _table: "_WordTable" = None  # type: ignore[assignment]  # set once the fields are known to be good
+
+    @property
+    def length_range(self) -> tuple[int, int]:
+        """(shortest, longest)."""
+        return self.length if isinstance(self.length, tuple) else (self.length, self.length)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return len(self.topic_model.vocabulary)
+
+    def lengths(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """int64 [document]."""
+        shortest, longest = self.length_range
+        return np.full(count, shortest) if shortest == longest else rng.integers(shortest, longest + 1, count)
+
+    def proportions(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """θ, float64 [document topic], rows sum to 1."""
+        if self.topics_per_document is None:
+            return rng.dirichlet(self.topic_model.alpha, count)
+        tau, T = self.topics_per_document, self.topic_model.num_topics
+        theta = np.zeros((count, T))
+        chosen = rng.random((count, T)).argpartition(tau - 1, axis=1)[:, :tau]
+        np.put_along_axis(theta, chosen, 1 / tau, axis=1)
+        return theta
+
+    def draw(self, rng: np.random.Generator, count: int) -> Documents:
+        """`count` fresh documents."""
+        theta = self.proportions(rng, count)
+        lengths = self.lengths(rng, count)
+        longest = int(lengths.max(initial=0))
+        topics = _categorical(theta, rng.random((count, longest)))
+        words = self._table.draw(rng, topics) + 1
+        if self.length_range[0] != self.length_range[1]:
+            words[np.arange(longest) >= lengths[:, None]] = self.vocabulary_size + 3
+        return Documents(words, lengths, self.vocabulary_size)
+
+
+class _WordTable:
+    """Walker's alias tables: a word of topic t in O(1), whatever Φ; the alias step is skipped when topics are flat."""
+
+    def __init__(self, phi: np.ndarray) -> None:
+        self.sizes = (phi > 0).sum(axis=1)
+        width = self.width = int(self.sizes.max())
+        self.words = np.zeros((len(phi), width), dtype=np.int64)
+        self.alias = np.zeros((len(phi), width), dtype=np.int64)
+        self.keep = np.ones((len(phi), width))
+        for topic, row in enumerate(phi):
+            support = np.flatnonzero(row)
+            self.words[topic, : len(support)] = support
+            keep, alias = _alias(row[support] * len(support))
+            self.keep[topic, : len(support)] = keep
+            self.alias[topic, : len(support)] = support[alias]
+        self.flat = bool((self.keep > 1 - 1e-12).all())
+        self.equal = bool((self.sizes == width).all())
+
+    def draw(self, rng: np.random.Generator, topics: np.ndarray) -> np.ndarray:
+        """Word index for each entry of `topics`."""
+        uniform = rng.random(topics.shape)
+        uniform *= self.width if self.equal else self.sizes[topics]
+        column = uniform.astype(np.int64)
+        cell = topics * self.width + column
+        words: np.ndarray = self.words.ravel()[cell]
+        if self.flat:
+            return words
+        return np.where(uniform - column < self.keep.ravel()[cell], words, self.alias.ravel()[cell])
+
+
+def _alias(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Keep probabilities and alias columns of one distribution, given probabilities × number of columns."""
+    keep, alias = np.ones(len(scaled)), np.arange(len(scaled))
+    left = scaled.copy()
+    small = [i for i, value in enumerate(left) if value < 1]
+    large = [i for i, value in enumerate(left) if value >= 1]
+    while small and large:
+        low, high = small.pop(), large[-1]
+        keep[low], alias[low] = left[low], high
+        left[high] -= 1 - left[low]
+        if left[high] < 1:
+            small.append(large.pop())
+    return keep, alias
+
+
+def _categorical(theta: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Inverse transform, row by row: int64 [document position] of topics from θ [document topic]."""
+    cumulative = theta.cumsum(axis=1)[:, :-1]
+    if cumulative.shape[1] < _FEW_TOPICS:
+        topics = np.zeros(uniform.shape, dtype=np.int8)
+        for k in range(cumulative.shape[1]):
+            topics += (uniform >= cumulative[:, k, None]).view(np.int8)
+        return topics.astype(np.int64)
+    return np.stack([row.searchsorted(u, side="right") for row, u in zip(cumulative, uniform, strict=True)])

@@ -1,0 +1,159 @@
+"""The masked-language-model corruption of Knowl 6."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from topicscope.errors import InputError
+from topicscope.records import read_npz, write_npz
+from topicscope.topics.documents import Documents
+from topicscope.topics.setting import Setting, Weighting
+
+_FIELDS = ("input_ids", "labels", "selected", "attendable")
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedBatch:
+    """Documents as a model sees them. All arrays are [document position].
+
+    input_ids int64: the shown token ids.      labels int64: the original ids, at every position.
+    selected bool: positions that are predicted, M.      attendable bool: keys that may be attended. Two masks, never one:
+    by default every real position is attended, selected ones too.
+    """
+
+    input_ids: np.ndarray
+    labels: np.ndarray
+    selected: np.ndarray
+    attendable: np.ndarray
+    vocabulary_size: int
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    def rows(self, index: np.ndarray | slice) -> "MaskedBatch":
+        """The documents at `index`."""
+        return MaskedBatch(*(getattr(self, name)[index] for name in _FIELDS), self.vocabulary_size)
+
+    def position_weights(self, weighting: Weighting) -> np.ndarray:
+        """Weight of each position in the data loss, float64 [document position]; sums to 1, or to 0 if nothing is selected.
+
+        "document": 1/(n |M_d|) with n the number of documents that have a selected position. "token": 1/Σ_d |M_d|.
+        """
+        selected = self.selected.astype(np.float64)
+        per_document = selected.sum(axis=1, keepdims=True)
+        if weighting == "token":
+            return selected / max(per_document.sum(), 1)
+        return selected / (np.maximum(per_document, 1) * max(np.count_nonzero(per_document), 1))
+
+    def save(self, path: Path) -> None:
+        """Write as npz, so that a set of documents and masks can be used again."""
+        arrays = {name: getattr(self, name) for name in _FIELDS}
+        write_npz(path, {**arrays, "vocabulary_size": np.asarray(self.vocabulary_size)})
+
+    @classmethod
+    def load(cls, path: Path) -> "MaskedBatch":
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: an array is missing, shapes differ, or a token id lies outside the vocabulary.
+        """
+        arrays = read_npz(path)
+        missing = [name for name in (*_FIELDS, "vocabulary_size") if name not in arrays]
+        if missing:
+            raise InputError("not a set of masked documents", received=sorted(arrays), expected=missing, where=path)
+        size = int(arrays["vocabulary_size"])
+        ids, labels = (arrays[name].astype(np.int64) for name in _FIELDS[:2])
+        selected, attendable = (arrays[name].astype(bool) for name in _FIELDS[2:])
+        if not ids.ndim == 2 or len({a.shape for a in (ids, labels, selected, attendable)}) != 1:
+            raise InputError("arrays of a masked set differ in shape", received=ids.shape, where=path)
+        if ids.size and not (0 <= min(ids.min(), labels.min()) and max(ids.max(), labels.max()) <= size + 3):
+            raise InputError("token ids outside the vocabulary", expected=f"0 to {size + 3}", where=path)
+        return cls(ids, labels, selected, attendable, size)
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Each position is selected with p_mask; a selected one stays (p_correct), becomes a uniform *word* (p_random), or [MASK].
+
+    weighting: with "document" a document divides by its own |M|, so its mask is drawn given |M| >= 1, exactly and
+        without trying again; with "token" it is left as drawn, and a document with nothing selected weighs nothing.
+    specials: START before and END after each document (ids V+1, V+2): attended, never selected, never a replacement.
+    hide_selected: selected positions are not attended, as in the paper's released code (the paper's text attends all).
+
+    Raises:
+        InputError: impossible rates (as `Setting`).
+    """
+
+    p_mask: float
+    p_correct: float
+    p_random: float
+    weighting: Literal["document", "token"] = "document"
+    specials: bool = False
+    hide_selected: bool = False
+
+    def __post_init__(self) -> None:
+        Setting(1, 1, 1, self.p_mask, self.p_correct, self.p_random, weighting=self.weighting)
+
+    @classmethod
+    def of(cls, setting: Setting, *, specials: bool = False, hide_selected: bool = False) -> "Masking":
+        """The masking part of a `Setting`."""
+        return cls(setting.p_mask, setting.p_correct, setting.p_random, setting.weighting, specials, hide_selected)
+
+    @property
+    def p_mask_token(self) -> float:
+        """p_0 = 1 - p_c - p_r."""
+        return 1.0 - self.p_correct - self.p_random
+
+    def num_tokens(self, vocabulary_size: int) -> int:
+        """D: [MASK] and the words, and START and END if there are any."""
+        return vocabulary_size + (3 if self.specials else 1)
+
+    def apply(self, rng: np.random.Generator, documents: Documents) -> MaskedBatch:
+        """Corrupt documents once."""
+        words, size = documents.words, documents.vocabulary_size
+        selected = self._select(rng, documents)
+        shown = words.copy()
+        at = np.flatnonzero(selected)
+        fate = rng.random(len(at))
+        replaced = rng.integers(1, size + 1, len(at))
+        replaced[fate >= self.p_correct + self.p_random] = 0
+        shown.ravel()[at] = np.where(fate < self.p_correct, words.ravel()[at], replaced)
+        if self.specials:
+            shown, words = (_surround(ids, documents.lengths, size) for ids in (shown, words))
+            selected = np.pad(selected, ((0, 0), (1, 1)))
+        attendable = words != size + 3
+        if self.hide_selected:
+            attendable &= ~selected
+        return MaskedBatch(shown, words, selected, attendable, size)
+
+    def _select(self, rng: np.random.Generator, documents: Documents) -> np.ndarray:
+        valid = documents.words != documents.vocabulary_size + 3
+        selected: np.ndarray = (rng.random(valid.shape) < self.p_mask) & valid
+        if self.weighting == "document":
+            empty = np.flatnonzero(~selected.any(axis=1))
+            if len(empty):
+                first = first_selected(rng, documents.lengths[empty], self.p_mask)[:, None]
+                position = np.arange(valid.shape[1])
+                later = (position > first) & (rng.random((len(empty), valid.shape[1])) < self.p_mask)
+                selected[empty] = ((position == first) | later) & valid[empty]
+        return selected
+
+
+def first_selected(rng: np.random.Generator, lengths: np.ndarray, p_mask: float) -> np.ndarray:
+    """Position of the first selected token given that there is one: P(j) ∝ (1-p)^j, 0 <= j < N. int64 like `lengths`.
+
+    The tokens after it are selected independently; this gives the mask's law given |M| >= 1 without a loop.
+    """
+    some = -np.expm1(lengths * np.log1p(-p_mask))
+    first = np.floor(np.log1p(-rng.random(lengths.shape) * some) / np.log1p(-p_mask)).astype(np.int64)
+    return np.minimum(first, lengths - 1)
+
+
+def _surround(ids: np.ndarray, lengths: np.ndarray, size: int) -> np.ndarray:
+    """START, the document, END, then PAD."""
+    out = np.pad(ids, ((0, 0), (1, 1)), constant_values=size + 3)
+    out[:, 0] = size + 1
+    out[np.arange(len(ids)), lengths + 1] = size + 2
+    return out

@@ -1,0 +1,173 @@
+"""Where training data come from, step by step: fresh, fixed, counted or exact. Each stream resumes to the same numbers."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from topicscope.errors import InputError
+from topicscope.topics.counts import TokenCounts, count_tokens, population_counts, sampled_counts
+from topicscope.topics.documents import DocumentLaw
+from topicscope.topics.masking import MaskedBatch, Masking
+from topicscope.topics.topic_model import TopicModel
+
+
+class BatchStream(Protocol):
+    """One seed's data. `next_counts` takes the next batch as counts, `next_batch` takes it as tokens.
+
+    has_tokens: whether there are tokens at all; without them only the reduced model can be trained.
+    num_tokens: D, the number of token types. `state` is JSON-able; `restore` continues from it exactly.
+    """
+
+    has_tokens: bool
+
+    @property
+    def num_tokens(self) -> int:
+        """D."""
+        ...
+
+    def next_batch(self) -> MaskedBatch:
+        """The next batch as tokens; InputError where there are none."""
+        ...
+
+    def next_counts(self, *, by_query: bool) -> TokenCounts:
+        """The next batch as counts."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue as the stream that gave `state` would have."""
+        ...
+
+
+class _Stream:
+    """What the streams share: the generator and its state."""
+
+    has_tokens = True
+
+    def __init__(self, vocabulary_size: int, masking: Masking, seed: int) -> None:
+        self.masking = masking
+        self.num_tokens = masking.num_tokens(vocabulary_size)
+        self._rng = np.random.default_rng(seed)
+
+    def next_batch(self) -> MaskedBatch:
+        """Refused: there are no tokens."""
+        raise InputError(
+            "these data exist only as counts",
+            received=type(self).__name__,
+            advice="train the reduced model, or draw documents of a finite length",
+        )
+
+    def next_counts(self, *, by_query: bool) -> TokenCounts:
+        """The next batch as counts."""
+        return count_tokens(self.next_batch(), self.num_tokens, self.masking.weighting, by_query=by_query)
+
+    def state(self) -> dict[str, Any]:
+        """The generator's state."""
+        return {"rng": self._rng.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Set the generator's state."""
+        self._rng.bit_generator.state = state["rng"]
+
+
+class FreshDocuments(_Stream):
+    """New documents and new masks every step."""
+
+    def __init__(self, law: DocumentLaw, masking: Masking, batch_size: int, seed: int = 0) -> None:
+        super().__init__(law.vocabulary_size, masking, seed)
+        self.law, self.batch_size = law, _positive(batch_size)
+
+    def next_batch(self) -> MaskedBatch:
+        """`batch_size` documents never seen before."""
+        return self.masking.apply(self._rng, self.law.draw(self._rng, self.batch_size))
+
+
+class FixedDocuments(_Stream):
+    """A saved set with its masks as they are.
+
+    batch_size None: all documents at every step. Otherwise epochs in a new random order each; the rest of an epoch that
+    fills no batch is skipped, and `skipped` counts these documents.
+    """
+
+    def __init__(self, batch: MaskedBatch, masking: Masking, batch_size: int | None = None, seed: int = 0) -> None:
+        super().__init__(batch.vocabulary_size, masking, seed)
+        if len(batch) == 0 or (batch_size is not None and not 1 <= batch_size <= len(batch)):
+            raise InputError("impossible batch size", received=batch_size, expected=f"1 to {len(batch)}, or None")
+        self.batch, self.batch_size = batch, batch_size
+        self.skipped = 0
+        self._order = np.arange(len(batch))
+        self._at = len(batch)
+        self._whole: dict[bool, TokenCounts] = {}
+
+    def next_batch(self) -> MaskedBatch:
+        """The next documents of the epoch, or all of them."""
+        if self.batch_size is None:
+            return self.batch
+        if self._at + self.batch_size > len(self.batch):
+            self.skipped += len(self.batch) - self._at
+            self._order = self._rng.permutation(len(self.batch))
+            self._at = 0
+        self._at += self.batch_size
+        return self.batch.rows(self._order[self._at - self.batch_size : self._at])
+
+    def next_counts(self, *, by_query: bool) -> TokenCounts:
+        """The next documents of the epoch, or all of them, as counts; the counts of all are made once."""
+        if self.batch_size is not None:
+            return super().next_counts(by_query=by_query)
+        if by_query not in self._whole:
+            self._whole[by_query] = super().next_counts(by_query=by_query)
+        return self._whole[by_query]
+
+    def state(self) -> dict[str, Any]:
+        """Generator, order of the epoch and place in it."""
+        order = None if self.batch_size is None else self._order.tolist()
+        return {**super().state(), "order": order, "at": self._at, "skipped": self.skipped}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue in the middle of the epoch."""
+        super().restore(state)
+        if state["order"] is not None:
+            self._order = np.array(state["order"], dtype=np.int64)
+        self._at, self.skipped = state["at"], state["skipped"]
+
+
+class SampledCounts(_Stream):
+    """New long documents every step, drawn as counts."""
+
+    has_tokens = False
+
+    def __init__(self, law: DocumentLaw, masking: Masking, batch_size: int, seed: int = 0) -> None:
+        super().__init__(law.vocabulary_size, masking, seed)
+        self.law, self.batch_size = law, _positive(batch_size)
+
+    def next_counts(self, *, by_query: bool) -> TokenCounts:
+        """`batch_size` documents never seen before, as counts."""
+        return sampled_counts(self._rng, self.law, self.masking, self.batch_size, by_query=by_query)
+
+
+class Population(_Stream):
+    """Infinite documents, every τ-subset of topics at every step: no sampling noise."""
+
+    has_tokens = False
+
+    def __init__(self, topic_model: TopicModel, topics_per_document: int, masking: Masking) -> None:
+        super().__init__(len(topic_model.vocabulary), masking, 0)
+        self.topic_model, self.topics_per_document = topic_model, topics_per_document
+        self._counts: dict[bool, TokenCounts] = {}
+
+    def next_counts(self, *, by_query: bool) -> TokenCounts:
+        """The same object every time."""
+        if by_query not in self._counts:
+            self._counts[by_query] = population_counts(
+                self.topic_model, self.topics_per_document, self.masking, by_query=by_query
+            )
+        return self._counts[by_query]
+
+
+def _positive(batch_size: int) -> int:
+    if batch_size < 1:
+        raise InputError("impossible batch size", received=batch_size, expected="at least 1")
+    return batch_size
