@@ -1,0 +1,184 @@
+"""Standard errors of ratios of sums over documents: mergeable moments and the delta method.
+
+Pairs of one document share its words, its length and its subject, so they are not independent; documents (source
+articles) are. Every statistic here is a function f(t) of the totals t = Σ_d z_d of one vector per document, homogeneous
+of degree 0 (f(c·t) = f(t): means, and ratios of means). Only D, Σ z_d and Σ z_d z_dᵀ are ever kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, nan, sqrt
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import stdtrit
+
+Indices = Int[np.ndarray, "..."] | Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """D, Σ_d z_d and Σ_d z_d z_dᵀ over documents: all that the delta method needs, and enough to merge shards.
+
+    documents: how many documents were added.
+    total [feature], outer [feature, feature]: float64, in the units of the features and their products.
+    `merge` is associative and commutative up to rounding; `Moments.empty` is its neutral element.
+    """
+
+    documents: int
+    total: Float[np.ndarray, "feature"]
+    outer: Float[np.ndarray, "feature feature"]
+
+    @classmethod
+    def empty(cls, num_features: int) -> "Moments":
+        """The moments of no document."""
+        return cls(0, np.zeros(num_features), np.zeros((num_features, num_features)))
+
+    def add(self, vectors: Float[np.ndarray, "document feature"]) -> "Moments":
+        """These moments and those of further documents, one row of `vectors` for each whole document."""
+        rows = vectors.astype(np.float64, copy=False)
+        return Moments(self.documents + len(rows), self.total + rows.sum(0), self.outer + rows.T @ rows)
+
+    def merge(self, other: "Moments") -> "Moments":
+        """The moments of both sets of documents; the sets must not share a document."""
+        return Moments(self.documents + other.documents, self.total + other.total, self.outer + other.outer)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic, its standard error, and why either is NaN (`reason`; None when both are known)."""
+
+    value: float
+    se: float
+    documents: int
+    reason: str | None = None
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """value ± t·se, t the Student quantile with documents - 1 degrees of freedom; NaN where se is."""
+        if self.documents < 2:
+            return nan, nan
+        half = float(stdtrit(self.documents - 1, (1 + confidence) / 2)) * self.se
+        return self.value - half, self.value + half
+
+
+@dataclass(frozen=True)
+class MatchedEstimate(Estimate):
+    """A ratio of matched means, and what could not be matched.
+
+    left_out_a, left_out_b: the share of each class's pairs in bins where the other class has none.
+    """
+
+    left_out_a: float = nan
+    left_out_b: float = nan
+
+
+def delta_method(
+    moments: Moments, function_value: float, gradient: Float[np.ndarray, "feature"], *, reason: str | None = None
+) -> Estimate:
+    """Standard error of f(Σ_d z_d), f homogeneous of degree 0:
+
+        se² = D/(D-1) · gᵀ (Σ_d z_d z_dᵀ) g,   g = ∇f(Σ_d z_d) [feature].
+
+    This is the linearised jackknife over documents. By Euler gᵀΣz = 0, so the influences gᵀz_d have mean 0 and need no
+    centring; a gradient that breaks this is a programming error (asserted). With one document the value stands and se
+    is NaN; `reason` explains a value that the caller already found to be NaN.
+    """
+    if not isfinite(function_value):
+        return Estimate(nan, nan, moments.documents, reason or "the statistic is not finite")
+    if moments.documents < 2:
+        return Estimate(function_value, nan, moments.documents, "one document has no spread between documents")
+    scale = np.abs(gradient) @ np.abs(moments.total)
+    assert abs(gradient @ moments.total) <= 1e-8 * scale, "f is not homogeneous of degree 0"
+    used = np.flatnonzero(gradient)
+    slope = gradient[used]
+    variance = slope @ moments.outer[np.ix_(used, used)] @ slope * moments.documents / (moments.documents - 1)
+    return Estimate(function_value, sqrt(max(float(variance), 0.0)), moments.documents)
+
+
+def pooled_mean(moments: Moments, x: Indices, n: Indices) -> Estimate:
+    """Mean of one class, Σx/Σn, with its delta-method error; x, n: indices of the features to sum."""
+    sum_index, count_index = np.ravel(np.asarray(x)), np.ravel(np.asarray(n))
+    count = float(moments.total[count_index].sum())
+    if count <= 0:
+        return Estimate(nan, nan, moments.documents, "the class has no pair")
+    mean = float(moments.total[sum_index].sum()) / count
+    gradient = np.zeros_like(moments.total)
+    np.add.at(gradient, sum_index, 1 / count)
+    np.add.at(gradient, count_index, -mean / count)
+    return delta_method(moments, mean, gradient)
+
+
+def ratio_of_means(
+    moments: Moments,
+    x_numerator: Indices,
+    n_numerator: Indices,
+    x_denominator: Indices,
+    n_denominator: Indices,
+) -> Estimate:
+    """R = (Σx_a/Σn_a) / (Σx_b/Σn_b), the ratio of two pooled means, with its delta-method error.
+
+    Each argument holds the indices of features that are summed (x: sums of attention, n: counts of pairs). An index may
+    appear in several arguments. NaN with a reason when a class has no pair or the denominator's mean is 0.
+    """
+    return matched_ratio(moments, *(np.atleast_2d(i) for i in (x_numerator, n_numerator, x_denominator, n_denominator)))
+
+
+def matched_ratio(moments: Moments, x_a: Indices, n_a: Indices, x_b: Indices, n_b: Indices) -> MatchedEstimate:
+    """Ratio of two classes' means, both reweighted to one common distribution over bins (of distance |i-j|):
+
+        R = Σ_k w_k x_ak/n_ak / Σ_k w_k x_bk/n_bk,   w_k = n_ak n_bk / (n_ak + n_bk)
+          = Σ_k x_ak n_bk/n_k / Σ_k x_bk n_ak/n_k,   n_k = n_ak + n_bk
+
+    (the Mantel-Haenszel ratio: the harmonic weights minimise the variance when both means are as noisy per pair).
+
+    x_a, n_a, x_b, n_b [bin] or [bin, part]: feature indices; the parts of a bin are summed. With one bin this is
+    `ratio_of_means`. A bin where either class has no pair has weight 0; its share of the pairs is reported. The weights
+    are functions of the counts and the gradient follows them, so the error includes their sampling noise.
+    """
+    index = [np.reshape(np.asarray(i), (len(i), -1)) for i in (x_a, n_a, x_b, n_b)]
+    xa, na, xb, nb = (moments.total[i].sum(1) for i in index)
+    n = na + nb
+    shared = (na > 0) & (nb > 0)
+    left_a, left_b = (float(c[~shared].sum() / c.sum()) if c.sum() > 0 else nan for c in (na, nb))
+    # Where a class has no pair every document's features are 0 there, so a gradient of 0 is exact.
+    pa, pb = (np.divide(c, n, out=np.zeros_like(n), where=shared) for c in (na, nb))
+    over_n = np.divide(1.0, n, out=np.zeros_like(n), where=shared)
+    top, bottom = float(xa @ pb), float(xb @ pa)
+    reason = _why_undefined(na, nb, shared, bottom)
+    if reason is not None:
+        return MatchedEstimate(nan, nan, moments.documents, reason, left_a, left_b)
+    ratio = top / bottom
+    # d top / d(xa, na, nb) = pb, -xa pb/n, xa pa/n; d bottom / d(xb, na, nb) = pa, xb pb/n, -xb pa/n.
+    slopes = (
+        pb,
+        -(xa + ratio * xb) * pb * over_n,
+        -ratio * pa,
+        (xa + ratio * xb) * pa * over_n,
+    )
+    gradient = np.zeros_like(moments.total)
+    for where, slope in zip(index, slopes, strict=True):
+        np.add.at(gradient, where, np.broadcast_to(slope[:, None] / bottom, where.shape))
+    estimate = delta_method(moments, ratio, gradient)
+    return MatchedEstimate(estimate.value, estimate.se, estimate.documents, estimate.reason, left_a, left_b)
+
+
+def jackknife(leave_one_out: Float[np.ndarray, "unit"]) -> float:
+    """Jackknife standard error from the statistic's values with each unit left out: √((n-1)/n Σ(θ_(i) - θ̄)²)."""
+    n = len(leave_one_out)
+    if n < 2 or not np.isfinite(leave_one_out).all():
+        return nan
+    return sqrt((n - 1) / n * float(((leave_one_out - leave_one_out.mean()) ** 2).sum()))
+
+
+def _why_undefined(
+    na: Float[np.ndarray, "bin"], nb: Float[np.ndarray, "bin"], shared: np.ndarray, bottom: float
+) -> str | None:
+    if na.sum() <= 0:
+        return "the numerator's class has no pair"
+    if nb.sum() <= 0:
+        return "the denominator's class has no pair"
+    if not shared.any():
+        return "no bin holds pairs of both classes"
+    if bottom == 0:
+        return "the denominator's mean is 0"
+    return None
