@@ -65,7 +65,8 @@ def _weights(document: np.ndarray, n: int, weighting: str) -> np.ndarray:
     if weighting == "token":
         return np.full(len(document), 1 / max(len(document), 1))
     selected = np.bincount(document, minlength=n)
-    return 1 / (selected * max(np.count_nonzero(selected), 1))[document]
+    documents = max(np.count_nonzero(selected), 1)
+    return np.asarray(1.0 / (selected[document] * documents))
 
 
 def population_counts(
@@ -94,25 +95,16 @@ def population_counts(
         )
     active = np.array(list(combinations(range(T), tau)))
     p = topic_model.phi[active].mean(axis=1)
-    selected = (0.0 if masking.hide_selected else masking.p_mask) * np.ones((subsets, 1))
-    shown = _shown(p, masking)
+    selected = 0.0 if masking.hide_selected else masking.p_mask
     inputs = np.zeros((subsets, D))
-    inputs[:, : V + 1] = selected * shown
-    inputs[:, 1 : V + 1] += (1 - selected) * p
-    if masking.hide_selected:
-        inputs /= inputs.sum(axis=1, keepdims=True)
+    inputs[:, 0] = selected * masking.p_mask_token
+    inputs[:, 1 : V + 1] = (1 - selected * (1 - masking.p_correct)) * p + selected * masking.p_random / V
     weight = 1 / subsets
     if not by_query:
         return _per_document(inputs, weight * p)
     kept = masking.p_correct * p
     replaced = np.broadcast_to(masking.p_random / V * p[:, None, :], (subsets, V, V))
     return _per_query(inputs, weight * kept, weight * replaced, weight * masking.p_mask_token * p)
-
-
-def _shown(p: np.ndarray, masking: Masking) -> np.ndarray:
-    """q = p_c p + p_r u + p_0 e_0, what a selected position shows: [document, [MASK] and words]."""
-    mask_column = np.full((len(p), 1), masking.p_mask_token)
-    return np.hstack([mask_column, masking.p_correct * p + masking.p_random / p.shape[1]])
 
 
 def sampled_counts(

@@ -1,6 +1,6 @@
 """Documents of a topic model: topics per document, then words, vectorised and from one seeded generator."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _FEW_TOPICS = 32
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """words int64 [document position]: token ids 1..V, PAD = V+3 after each document's end; lengths int64 [document]."""
+    """words int64 [document position]: token ids 1..V, then PAD = V+3 after the end. lengths int64 [document]."""
 
     words: np.ndarray
     lengths: np.ndarray
@@ -38,6 +38,7 @@ class DocumentLaw:
     topic_model: TopicModel
     topics_per_document: int | None = None
     length: int | tuple[int, int] = (100, 150)
+    _table: "_WordTable" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tau, T = self.topics_per_document, self.topic_model.num_topics
@@ -47,8 +48,6 @@ class DocumentLaw:
         if not 1 <= shortest <= longest:
             raise InputError("impossible document length", received=self.length, expected="1 <= shortest <= longest")
         object.__setattr__(self, "_table", _WordTable(self.topic_model.phi))
-
-    _table: "_WordTable" = None  # type: ignore[assignment]  # set once the fields are known to be good
 
     @property
     def length_range(self) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """The masked-language-model corruption of Knowl 6."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,8 +19,8 @@ class MaskedBatch:
     """Documents as a model sees them. All arrays are [document position].
 
     input_ids int64: the shown token ids.      labels int64: the original ids, at every position.
-    selected bool: positions that are predicted, M.      attendable bool: keys that may be attended. Two masks, never one:
-    by default every real position is attended, selected ones too.
+    selected bool: positions that are predicted, M.      attendable bool: keys that may be attended.
+    Two masks, never one: by default every real position is attended, selected ones too.
     """
 
     input_ids: np.ndarray
@@ -34,18 +34,17 @@ class MaskedBatch:
 
     def rows(self, index: np.ndarray | slice) -> "MaskedBatch":
         """The documents at `index`."""
-        return MaskedBatch(*(getattr(self, name)[index] for name in _FIELDS), self.vocabulary_size)
+        return replace(self, **{name: getattr(self, name)[index] for name in _FIELDS})
 
     def position_weights(self, weighting: Weighting) -> np.ndarray:
-        """Weight of each position in the data loss, float64 [document position]; sums to 1, or to 0 if nothing is selected.
+        """Weight of each position in the data loss, float64 [document position]; sums to 1 (0 if nothing is selected).
 
         "document": 1/(n |M_d|) with n the number of documents that have a selected position. "token": 1/Σ_d |M_d|.
         """
-        selected = self.selected.astype(np.float64)
-        per_document = selected.sum(axis=1, keepdims=True)
+        per_document = self.selected.sum(axis=1, keepdims=True)
         if weighting == "token":
-            return selected / max(per_document.sum(), 1)
-        return selected / (np.maximum(per_document, 1) * max(np.count_nonzero(per_document), 1))
+            return self.selected / np.maximum(per_document.sum(), 1.0)
+        return self.selected / (np.maximum(per_document, 1.0) * max(np.count_nonzero(per_document), 1))
 
     def save(self, path: Path) -> None:
         """Write as npz, so that a set of documents and masks can be used again."""
@@ -68,14 +67,14 @@ class MaskedBatch:
         selected, attendable = (arrays[name].astype(bool) for name in _FIELDS[2:])
         if not ids.ndim == 2 or len({a.shape for a in (ids, labels, selected, attendable)}) != 1:
             raise InputError("arrays of a masked set differ in shape", received=ids.shape, where=path)
-        if ids.size and not (0 <= min(ids.min(), labels.min()) and max(ids.max(), labels.max()) <= size + 3):
+        if ids.size and (min(ids.min(), labels.min()) < 0 or max(ids.max(), labels.max()) > size + 3):
             raise InputError("token ids outside the vocabulary", expected=f"0 to {size + 3}", where=path)
         return cls(ids, labels, selected, attendable, size)
 
 
 @dataclass(frozen=True)
 class Masking:
-    """Each position is selected with p_mask; a selected one stays (p_correct), becomes a uniform *word* (p_random), or [MASK].
+    """Each position is selected with p_mask; then it stays (p_correct), becomes a uniform *word* (p_random), or [MASK].
 
     weighting: with "document" a document divides by its own |M|, so its mask is drawn given |M| >= 1, exactly and
         without trying again; with "token" it is left as drawn, and a document with nothing selected weighs nothing.
@@ -147,8 +146,8 @@ def first_selected(rng: np.random.Generator, lengths: np.ndarray, p_mask: float)
     The tokens after it are selected independently; this gives the mask's law given |M| >= 1 without a loop.
     """
     some = -np.expm1(lengths * np.log1p(-p_mask))
-    first = np.floor(np.log1p(-rng.random(lengths.shape) * some) / np.log1p(-p_mask)).astype(np.int64)
-    return np.minimum(first, lengths - 1)
+    first = np.log1p(-rng.random(lengths.shape) * some) / np.log1p(-p_mask)
+    return np.asarray(np.minimum(first.astype(np.int64), lengths - 1))
 
 
 def _surround(ids: np.ndarray, lengths: np.ndarray, size: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Where training data come from, step by step: fresh, fixed, counted or exact. Each stream resumes to the same numbers."""
+"""Where training data come from: fresh, fixed, counted or exact. Each stream resumes to the same numbers."""
 
 from typing import Any, Protocol
 
