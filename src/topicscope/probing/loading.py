@@ -1,0 +1,163 @@
+"""Load a model and its tokenizer by hub name or from a folder, and say clearly what is wrong when it fails."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.utils import logging
+
+from topicscope.errors import InputError
+from topicscope.probing.families import family_of
+from topicscope.probing.model import ModelView, view_model
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+)
+
+
+def load_model(name: str, *, device: str = "cpu", dtype: str | None = None, revision: str | None = None) -> ModelView:
+    """The model called `name`: an existing folder, or a name on the Hugging Face hub.
+
+    A folder never touches the network. A hub name is looked up in the local cache first and only fetched when it is
+    not there, so a cached model works offline and costs no request; give `revision` to pin a version. Code from the
+    hub is never run. `HF_HUB_OFFLINE=1` forbids fetching. dtype None means float32.
+
+    Raises:
+        InputError: no such folder or model, a folder without config, weights or tokenizer, weights that do not fit
+            the architecture, an unknown dtype or a device that is not there.
+        UnsupportedModelError: a type of model outside the table of families.
+    """
+    torch_dtype = _dtype(dtype)
+    _check_device(device)
+    folder = Path(name).expanduser()
+    source, local = (str(folder), True) if folder.is_dir() else (name, False)
+    if local:
+        _check_folder(folder)
+    elif _looks_like_path(name):
+        raise InputError(
+            "there is no such model folder", received=name, expected="a folder with config.json, weights and tokenizer"
+        )
+    with _quiet():
+        options = {"revision": revision, "trust_remote_code": False}
+        if local:
+            return _load(source, name, device, torch_dtype, options | {"local_files_only": True})
+        try:
+            return _load(source, name, device, torch_dtype, options | {"local_files_only": True})
+        except _NotFoundError:
+            return _load(source, name, device, torch_dtype, options)
+
+
+class _NotFoundError(InputError):
+    """Files are missing where they were looked for."""
+
+
+def _load(source: str, name: str, device: str, dtype: torch.dtype, options: dict[str, Any]) -> ModelView:
+    config = _attempt(name, "configuration", lambda: AutoConfig.from_pretrained(source, **options))
+    family_of(config, name)
+    tokenizer = _attempt(name, "tokenizer", lambda: AutoTokenizer.from_pretrained(source, **options))
+    # Parameters a checkpoint lacks (a pooler) are drawn at random: neither that nor the global state may vary.
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(0)
+        model, info = _attempt(
+            name,
+            "weights",
+            lambda: AutoModel.from_pretrained(source, config=config, dtype=dtype, output_loading_info=True, **options),
+        )
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler."))
+    if missing or info["mismatched_keys"]:
+        raise InputError(
+            "the weights do not fit the model: some parameters would be random",
+            received=f"{len(missing)} missing, {len(info['mismatched_keys'])} of another shape",
+            expected="every parameter of the base model",
+            where=f"{name}: {', '.join(missing[:3]) or sorted(map(str, info['mismatched_keys']))[0]}",
+        )
+    return view_model(model.to(device).eval(), tokenizer, name=name)
+
+
+def _attempt(name: str, what: str, load: Any) -> Any:
+    try:
+        return load()
+    except InputError:
+        raise
+    except OSError as error:
+        raise _NotFoundError(
+            f"the {what} of the model could not be found",
+            received=name,
+            expected="a folder, a model in the local cache, or a name on the hub while online",
+            where=_first_line(error),
+            advice="check the spelling; without network give a folder, or load the model once while online "
+            "(unset HF_HUB_OFFLINE); a private model needs `hf auth login`",
+        ) from error
+    except Exception as error:  # corrupt files raise whatever their reader raises
+        raise InputError(
+            f"the {what} of the model could not be read",
+            received=name,
+            where=f"{type(error).__name__}: {_first_line(error)}",
+            advice="check that the files are whole and that this version of transformers knows the model",
+        ) from error
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise InputError("a model folder needs a config.json", received=str(folder), where=_listing(folder))
+    # Checked by hand: without files the library makes up an empty tokenizer.
+    if not any((folder / file).is_file() for file in TOKENIZER_FILES):
+        raise InputError(
+            "the model folder has no tokenizer",
+            received=str(folder),
+            expected=f"one of {', '.join(TOKENIZER_FILES)}",
+            where=_listing(folder),
+            advice="save the tokenizer beside the model: tokenizer.save_pretrained(folder)",
+        )
+
+
+def _listing(folder: Path) -> str:
+    return "files found: " + (", ".join(sorted(p.name for p in folder.iterdir())[:12]) or "none")
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1
+
+
+def _dtype(dtype: str | None) -> torch.dtype:
+    if dtype not in (None, *DTYPES):
+        raise InputError("an unknown dtype", received=dtype, expected=", ".join(DTYPES))
+    found = getattr(torch, dtype or "float32")
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(
+            "the device cannot be used", received=device, expected="cpu, cuda, cuda:N or mps", where=_first_line(error)
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the library's progress bars and its table of unused keys away from the terminal."""
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
