@@ -43,8 +43,9 @@ class MaskedBatch:
         """
         per_document = self.selected.sum(axis=1, keepdims=True)
         if weighting == "token":
-            return self.selected / np.maximum(per_document.sum(), 1.0)
-        return self.selected / (np.maximum(per_document, 1.0) * max(np.count_nonzero(per_document), 1))
+            return np.asarray(self.selected / np.maximum(per_document.sum(), 1.0))
+        documents = max(np.count_nonzero(per_document), 1)
+        return np.asarray(self.selected / (np.maximum(per_document, 1.0) * documents))
 
     def save(self, path: Path) -> None:
         """Write as npz, so that a set of documents and masks can be used again."""
