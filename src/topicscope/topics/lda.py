@@ -1,0 +1,254 @@
+"""Topics fitted to text: latent Dirichlet allocation by collapsed Gibbs sampling (tomotopy).
+
+φ_kw = (n_kw + η) / (n_k + V η), with n_kw the number of tokens of word w that the last sweep gave to topic k,
+n_k = Σ_w n_kw, V the vocabulary size and η the topic-word prior. tomotopy hands out float32; the whole numbers n_kw
+are recovered from it and φ is computed in float64, so that 100 topics and more neither underflow nor collapse.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tomotopy
+
+from topicscope.errors import InputError
+from topicscope.progress import Progress, SilentProgress, tracked
+from topicscope.records.manifest import describe_environment, now
+from topicscope.topics.stop_words import load_stop_words
+from topicscope.topics.text import Corpus
+from topicscope.topics.topic_model import TopicModel
+from topicscope.topics.units import passages as passages_of_document
+from topicscope.topics.vocabulary import Vocabulary
+from topicscope.topics.words import WordLengths, WordSplitter, normalise_word, split_words
+
+ALPHA = 0.1
+ETA = 0.01
+MIN_COUNT = 5
+SWEEPS = 300
+_MOST_TOPICS = 32767  # tomotopy's limit
+
+
+@dataclass(frozen=True, eq=False)
+class Topics:
+    """A topic model and how it came about.
+
+    | field | content |
+    | --- | --- |
+    | model | phi float64 [topic, word], alpha [topic], vocabulary (the most frequent word first when fitted here) |
+    | provenance | JSON-ready: engine, options, counts of what was read and dropped, corpus, environment |
+    | labels | one name a topic, or None |
+
+    Raises:
+        InputError: two topics with identical rows, or not one label a topic.
+    """
+
+    model: TopicModel
+    provenance: dict[str, Any]
+    labels: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _require_distinct(self.model.phi)
+        if self.labels is not None and len(self.labels) != self.model.num_topics:
+            raise InputError(
+                "one label a topic is needed", received=len(self.labels), expected=f"{self.model.num_topics} labels"
+            )
+
+    def top_words(self, n: int = 10) -> list[list[str]]:
+        """Per topic its `n` likeliest words, the likeliest first; ties in the order of the vocabulary."""
+        order = np.argsort(-self.model.phi, axis=1, kind="stable")[:, :n]
+        return [[self.model.vocabulary.words[i] for i in row] for row in order]
+
+
+@dataclass(frozen=True)
+class CorpusPassages:
+    """The passages of a corpus as text that can be read again and again, one document in memory at a time."""
+
+    corpus: Corpus
+
+    def __iter__(self) -> Iterator[str]:
+        return (passage for document in self.corpus for passage in passages_of_document(document))
+
+
+def fit(
+    passages: Iterable[str],
+    num_topics: int,
+    *,
+    sweeps: int = SWEEPS,
+    seed: int = 0,
+    min_count: int = MIN_COUNT,
+    language: str = "en",
+    stop_words: Collection[str] | None = None,
+    splitter: WordSplitter = split_words,
+    progress: Progress | None = None,
+    source: Mapping[str, Any] | None = None,
+) -> Topics:
+    """Fit `num_topics` topics to passages: symmetric η = 0.01; α starts at 0.1 and is optimised, one value a topic.
+
+    The passages are read twice: once to count words, once to sample. Words are compared as `normalise_word` gives
+    them; stop words and words seen fewer than `min_count` times in all passages are left out and counted. One worker
+    and one seed: the same text gives the same topics on the same kind of processor; across processors (their
+    instruction sets are recorded) tomotopy does not promise it.
+
+    Args:
+        passages: any iterable of text that starts afresh each time, such as a list or `CorpusPassages`.
+        num_topics: K, at most the number of passages that have a word of the vocabulary.
+        sweeps: Gibbs sweeps over all tokens.
+        seed: of the sampler.
+        min_count: least number of occurrences of a word in the vocabulary.
+        language: whose stop words are left out, unless `stop_words` says otherwise.
+        stop_words: the words to leave out; an empty collection leaves none out.
+        splitter: text to words.
+        progress: told of every tenth sweep.
+        source: what is known of the corpus (name, fingerprint), kept in the provenance.
+
+    Raises:
+        InputError: an iterator that can be read only once, no word left, more topics than passages, an option out of
+            range, an unknown language, or topics that come out identical.
+    """
+    _require_options(num_topics, sweeps, seed, min_count)
+    _require_rereadable(passages)
+    progress = SilentProgress() if progress is None else progress
+    stops = load_stop_words(language) if stop_words is None else frozenset(map(normalise_word, stop_words))
+    with tracked(progress, "count words", None, "passages"):
+        counts, num_passages, warning = _count_words(passages, splitter, progress)
+    kept = {word: count for word, count in counts.items() if count >= min_count and word not in stops}
+    vocabulary = sorted(kept, key=lambda word: (-kept[word], word))
+    sampler = tomotopy.LDAModel(k=num_topics, alpha=ALPHA, eta=ETA, seed=seed)
+    documents = _add_documents(sampler, passages, splitter, kept)
+    if not documents or num_topics > documents:
+        raise _too_few(documents, num_passages, num_topics, min_count)
+    _sample(sampler, sweeps, progress)
+    phi = _phi(sampler, vocabulary)
+    stop_tokens = sum(count for word, count in counts.items() if word in stops)
+    tokens = sum(kept.values())
+    provenance = {
+        "engine": "tomotopy.LDAModel",
+        "created": now(),
+        "num_topics": num_topics,
+        "sweeps": sweeps,
+        "seed": seed,
+        "workers": 1,
+        "instruction_set": tomotopy.isa,
+        "alpha_start": ALPHA,
+        "eta": ETA,
+        "min_count": min_count,
+        "language": language if stop_words is None else None,
+        "stop_words": len(stops),
+        "splitter": getattr(splitter, "__qualname__", type(splitter).__qualname__),
+        "documents": documents,
+        "tokens": tokens,
+        "vocabulary_size": len(vocabulary),
+        "dropped": {
+            "passages_without_a_word": num_passages - documents,
+            "tokens_of_stop_words": stop_tokens,
+            "tokens_of_rare_words": sum(counts.values()) - tokens - stop_tokens,
+            "rare_words": sum(word not in stops and count < min_count for word, count in counts.items()),
+        },
+        "warnings": [] if warning is None else [warning],
+        "log_likelihood_per_word": float(sampler.ll_per_word),
+        "corpus": None if source is None else dict(source),
+        "environment": describe_environment().model_dump(),
+    }
+    alpha = np.asarray(sampler.alpha, dtype=np.float64)
+    return Topics(TopicModel(phi, alpha, Vocabulary.of(vocabulary)), provenance)
+
+
+def _require_options(num_topics: int, sweeps: int, seed: int, min_count: int) -> None:
+    if not 1 <= num_topics <= _MOST_TOPICS:
+        raise InputError("impossible number of topics", received=num_topics, expected=f"1 to {_MOST_TOPICS}")
+    for name, value, least in (("sweeps", sweeps, 1), ("seed", seed, 0), ("min_count", min_count, 1)):
+        if value < least:
+            raise InputError(f"impossible option: {name}", received=value, expected=f"a whole number >= {least}")
+
+
+def _require_rereadable(passages: Iterable[str]) -> None:
+    if isinstance(passages, str):
+        raise InputError("one text instead of passages", received="a str", expected="an iterable of texts, a list say")
+    if iter(passages) is passages:
+        raise InputError(
+            "the passages can be read only once",
+            received=type(passages).__name__,
+            expected="an iterable that starts afresh each time: they are read twice",
+            advice="pass list(passages), or an object whose __iter__ opens the source anew",
+        )
+
+
+def _count_words(
+    passages: Iterable[str], splitter: WordSplitter, progress: Progress
+) -> tuple[Counter[str], int, str | None]:
+    """How often each word stands in the passages, how many passages there are, and the splitter's warning."""
+    counts: Counter[str] = Counter()
+    lengths = WordLengths()
+    number = 0
+    for number, passage in enumerate(passages, start=1):
+        words = splitter(passage)
+        lengths.add(words)
+        counts.update(normalise_word(word.text) for word in words)
+        if number % 1000 == 0:
+            progress.update("count words", number)
+    return counts, number, lengths.warning()
+
+
+def _add_documents(
+    sampler: tomotopy.LDAModel, passages: Iterable[str], splitter: WordSplitter, kept: Collection[str]
+) -> int:
+    """Hand each passage's words of the vocabulary to the sampler; returns how many passages had one."""
+    documents = 0
+    for passage in passages:
+        words = [word for word in (normalise_word(found.text) for found in splitter(passage)) if word in kept]
+        if words:
+            sampler.add_doc(words)
+            documents += 1
+    return documents
+
+
+def _sample(sampler: tomotopy.LDAModel, sweeps: int, progress: Progress) -> None:
+    # tomotopy gives the same chain in one call or in many, and Ctrl-C is seen only between calls.
+    with tracked(progress, "fit topics", sweeps, "sweeps"):
+        for done in range(1, sweeps + 1):
+            sampler.train(1, workers=1, parallel=tomotopy.ParallelScheme.NONE)
+            if done % 10 == 0 or done == sweeps:
+                progress.update("fit topics", done)
+
+
+def _phi(sampler: tomotopy.LDAModel, vocabulary: list[str]) -> np.ndarray:
+    """float64 [topic, word] in the order of `vocabulary`."""
+    place = {word: i for i, word in enumerate(sampler.used_vocabs)}
+    columns = [place[word] for word in vocabulary]
+    rows = [sampler.get_topic_word_dist(k, normalize=False) for k in range(sampler.k)]
+    counts = np.rint(np.array(rows, dtype=np.float64)[:, columns] - ETA)
+    assert np.array_equal(counts.sum(axis=1), sampler.get_count_by_topics()), "token counts were not recovered"
+    weights = counts + ETA
+    phi: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
+    return phi
+
+
+def _too_few(documents: int, passages: int, num_topics: int, min_count: int) -> InputError:
+    if not documents:
+        return InputError(
+            "no word is left to fit topics to",
+            received=f"{passages} passages, none with a word seen {min_count} times that is no stop word",
+            expected="text in the language of the stop words",
+            advice="give more text, lower the minimum count, or check language and text column",
+        )
+    return InputError(
+        "more topics than documents",
+        received=f"{num_topics} topics for {documents} passages with a word of the vocabulary ({passages} in all)",
+        expected=f"at most {documents} topics",
+        advice="ask for fewer topics or give more text",
+    )
+
+
+def _require_distinct(phi: np.ndarray) -> None:
+    """Identical rows are topics that the fit (or float32) failed to tell apart; every pair statistic would be wrong."""
+    first: dict[bytes, int] = {}
+    twins = [(first[key], k) for k, key in enumerate(row.tobytes() for row in phi) if first.setdefault(key, k) != k]
+    if twins:
+        raise InputError(
+            "two topics are identical",
+            received=f"{len(twins)} duplicates; first: topics {twins[0][0]} and {twins[0][1]}",
+            expected="topics that differ",
+            advice="ask for fewer topics, give more text, or fit in float64",
+        )
