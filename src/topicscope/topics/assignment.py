@@ -1,8 +1,8 @@
 """Words to topics (Knowl 8 of the paper): the likeliest words of each topic, stop words and ambiguous words out.
 
 For topic t and threshold θ in (0, 1]: sort the n words of the vocabulary that are no stop words by φ_tw in descending
-order and keep the first max(1, ⌊θ n⌋). A word kept for several topics belongs to none ("drop", the paper's protocol) or to
-all of them ("keep", the paper's multi-topic extension: two words share a topic when their sets intersect).
+order and keep the first max(1, ⌊θ n⌋). A word kept for several topics belongs to none ("drop", the paper's protocol)
+or to all of them ("keep", the paper's multi-topic extension: two words share a topic when their sets intersect).
 """
 
 import math

@@ -52,7 +52,8 @@ class TopicModel:
             )
         if alpha.shape != (phi.shape[0],) or not (np.isfinite(alpha).all() and (alpha > 0).all()):
             raise InputError("alpha must be positive, one a topic", received=alpha.tolist()[:10])
-        phi /= sums[:, None]
+        # Rows already right stay as they are, so that a saved model comes back bit for bit.
+        phi /= np.where(np.abs(sums - 1) > 1e-12, sums, 1.0)[:, None]
         phi.flags.writeable = False
         alpha.flags.writeable = False
         object.__setattr__(self, "phi", phi)
