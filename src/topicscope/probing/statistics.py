@@ -54,7 +54,11 @@ class Estimate:
     reason: str | None = None
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """value ± t·se, t the Student quantile with documents - 1 degrees of freedom; NaN where se is."""
+        """value ± t·se, t the Student quantile with documents - 1 degrees of freedom; NaN where se is.
+
+        With few documents the linearised error is a little small: in the tests' simulation nominal 95 % intervals cover
+        94 % with 60 documents and 92 % with 15.
+        """
         if self.documents < 2:
             return nan, nan
         half = float(stdtrit(self.documents - 1, (1 + confidence) / 2)) * self.se
