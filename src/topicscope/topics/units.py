@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import sentencex
 
@@ -21,7 +21,8 @@ MIN_WORDS = {"sentence": 3, "passage": 1}
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
-class Unit(NamedTuple):
+@dataclass(frozen=True)
+class Unit:
     """One text the model reads at once; `index` counts the units of its document from 0, dropped ones included."""
 
     document_id: str

@@ -1,0 +1,153 @@
+"""Articles of a MediaWiki XML dump, page by page."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from topicscope.errors import InputError
+from topicscope.topics.document import Document, Faults
+from topicscope.topics.wikitext import Namespaces, strip_wikitext
+
+_CHUNK = 1 << 18
+_REDIRECT = re.compile(r"\s*#[^\W\d_]+\s*:?\s*\[\[")
+_FILE_KEY, _CATEGORY_KEY = "6", "14"
+
+
+class ForbiddenDoctypeError(Exception):
+    """A dump declares no document type; one that does could hold entity bombs."""
+
+
+@dataclass
+class Page:
+    """One page as dumped; of several revisions the last one in the file counts."""
+
+    title: str = ""
+    namespace: str = "0"
+    is_redirect: bool = False
+    model: str = "wikitext"
+    text: str = ""
+
+
+@dataclass
+class DumpTarget:
+    """Receives the events of the XML parser and gathers finished pages; at most one chunk's pages are held.
+
+    Written against `xml.etree.ElementTree.XMLParser`, whose target sees the document type before any entity of it.
+    """
+
+    pages: list[Page] = field(default_factory=list)
+    namespaces: Namespaces = field(default_factory=Namespaces)
+    root: str | None = None
+    _page: Page | None = None
+    _path: list[str] = field(default_factory=list)
+    _data: list[str] = field(default_factory=list)
+    _key: str = ""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        """Refuse."""
+        raise ForbiddenDoctypeError(name)
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """An element opens."""
+        name = tag.rpartition("}")[2]
+        self.root = self.root or name
+        self._path.append(name)
+        self._data.clear()
+        if name == "page":
+            self._page = Page()
+        elif name == "redirect" and self._page is not None:
+            self._page.is_redirect = True
+        elif name == "namespace":
+            self._key = attributes.get("key", "")
+
+    def data(self, data: str) -> None:
+        """Characters."""
+        self._data.append(data)
+
+    def end(self, tag: str) -> None:
+        """An element closes."""
+        name = self._path.pop()
+        value = "".join(self._data)
+        self._data.clear()
+        parent = self._path[-1] if self._path else ""
+        page = self._page
+        if name == "namespace" and self._key == _FILE_KEY:
+            self.namespaces = self.namespaces.with_file(value)
+        elif name == "namespace" and self._key == _CATEGORY_KEY:
+            self.namespaces = self.namespaces.with_category(value)
+        elif page is None:
+            return
+        elif name == "page":
+            self.pages.append(page)
+            self._page = None
+        elif parent == "page" and name == "title":
+            page.title = value
+        elif parent == "page" and name == "ns":
+            page.namespace = value.strip()
+        elif parent == "revision" and name == "model":
+            page.model = value
+        elif parent == "revision" and name == "text":
+            page.text = value
+
+    def close(self) -> None:
+        """The document ends."""
+
+
+def read_pages(stream: BinaryIO, where: Path) -> Iterator[tuple[Page, Namespaces]]:
+    """Every page of a dump, with the names that the site gives to files and categories.
+
+    The elements `siteinfo` and `ns` may be missing: the English names are always known, and a page without a
+    namespace counts as an article.
+
+    Raises:
+        InputError: not XML, cut off, not a MediaWiki dump, or with a document type.
+    """
+    target = DumpTarget()
+    parser = ET.XMLParser(target=target)
+    chunk = b"start"
+    try:
+        while chunk:
+            chunk = stream.read(_CHUNK)
+            if chunk:
+                parser.feed(chunk)
+            else:
+                parser.close()
+            if target.root not in (None, "mediawiki"):
+                raise InputError(
+                    "the XML file is not a MediaWiki dump",
+                    received=f"root element <{target.root}>",
+                    expected="<mediawiki>",
+                    where=where,
+                )
+            for page in target.pages:
+                yield page, target.namespaces
+            target.pages.clear()
+    except ForbiddenDoctypeError as error:
+        raise InputError(
+            "the XML file declares a document type, which could hide an entity bomb",
+            received=f"<!DOCTYPE {error}>",
+            expected="a MediaWiki dump, which has none",
+            where=where,
+        ) from error
+    except (ET.ParseError, LookupError, ValueError) as error:
+        raise InputError(
+            "the file is not well-formed XML",
+            received=str(error),
+            expected="a MediaWiki XML dump",
+            where=where,
+            advice="download it again if it is cut off",
+        ) from error
+
+
+def read_dump(stream: BinaryIO, where: Path, faults: Faults) -> Iterator[Document]:
+    """The articles as plain prose; id = page title. Redirects, other namespaces and other content are counted."""
+    for page, namespaces in read_pages(stream, where):
+        if page.is_redirect or _REDIRECT.match(page.text):
+            faults.skip("redirect")
+        elif page.namespace != "0" or page.model != "wikitext":
+            faults.skip("not an article")
+        else:
+            yield Document(page.title, strip_wikitext(page.text, namespaces))

@@ -1,0 +1,331 @@
+"""Readers of plain text, JSON lines, CSV and Parquet, compressed or not: bytes in, documents out, one at a time."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from topicscope.errors import InputError
+from topicscope.topics.document import Document, Faults, is_encodable
+from topicscope.topics.mediawiki import read_dump
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+SKIP_ADVICE = "correct it, or leave such lines out and count them with --on-error skip"
+_BATCH_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder with what the user said about it."""
+
+    path: Path
+    text_column: str = "text"
+    id_column: str | None = None
+    encoding: str = "utf-8"
+
+
+Reader = Callable[[Source, Faults], Iterator[Document]]
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The decompressed bytes of a file.
+
+    Arrow decompresses, because it notices a truncated stream in all three formats.
+
+    Raises:
+        InputError: missing, unreadable, truncated or not compressed as its name says.
+    """
+    try:
+        with open(path, "rb") as raw:
+            if path.suffix not in COMPRESSIONS:
+                yield raw
+                return
+            with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), COMPRESSIONS[path.suffix])) as stream:
+                yield cast(BinaryIO, stream)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(
+            "the file cannot be read",
+            received=getattr(error, "strerror", None) or str(error),
+            expected=f"a complete {path.suffix} file" if path.suffix in COMPRESSIONS else "a readable file",
+            where=path,
+            advice="check path and permissions; copy or download it again if it is truncated",
+        ) from error
+
+
+def reader_of(source: Source) -> Reader:
+    """The reader for a source, by its extension.
+
+    Raises:
+        InputError: nothing there, unknown extension, unknown or unusable encoding.
+    """
+    check_encoding(source.encoding)
+    path = source.path
+    if not path.exists():
+        raise InputError(
+            "no such file or folder",
+            received=path,
+            expected='an existing path, or "wikipedia-sample"',
+        )
+    if path.is_dir():
+        return read_folder
+    name = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSIONS else path.name
+    # Parts of a Wikipedia dump are called …articles1.xml-p1p41242.bz2.
+    found = re.search(r"\.(?:(\w+)|(xml)-[\w-]+)$", name)
+    reader = READERS.get((found[1] or found[2]).lower()) if found else None
+    if reader is None:
+        raise InputError(
+            "unknown kind of file",
+            received=path.name,
+            expected=f"a folder of .txt, or a file in {', '.join('.' + kind for kind in READERS)}, "
+            "each also with .gz, .bz2 or .zst",
+            advice="rename or convert it",
+        )
+    return reader
+
+
+def check_encoding(encoding: str) -> None:
+    """Refuse unknown encodings and those where a line break is not one byte (UTF-16), as lines are cut as bytes."""
+    try:
+        usable = "\n".encode(encoding) == b"\n"
+    except (LookupError, ValueError) as error:
+        raise InputError(
+            "unknown encoding", received=encoding, expected="a name Python knows, such as utf-8, latin-1, cp1252"
+        ) from error
+    if not usable:
+        raise InputError(
+            "this encoding cannot be read line by line",
+            received=encoding,
+            expected="utf-8, or another encoding that extends ASCII",
+            advice=f"convert the file: iconv -f {encoding} -t utf-8",
+        )
+
+
+def decoded_lines(source: Source, stream: BinaryIO, faults: Faults) -> Iterator[str]:
+    """The lines of a stream as text, line breaks kept.
+
+    With on_error="skip" an undecodable byte becomes a lone surrogate, by which `row_document` knows the row to leave
+    out; so a broken line inside a quoted CSV field cannot shift what follows.
+    """
+    encoding = "utf-8-sig" if re.fullmatch(r"utf[-_]?8", source.encoding.lower()) else source.encoding
+    errors = "strict" if faults.on_error == "stop" else "surrogateescape"
+    offset = 0
+    for number, line in enumerate(stream, start=1):
+        try:
+            # A byte order mark stands only at the start; elsewhere the character is text.
+            yield line.decode(encoding if number == 1 else source.encoding, errors)
+        except UnicodeDecodeError as error:
+            raise not_decodable(source, line, error, offset, number) from error
+        offset += len(line)
+
+
+def not_decodable(source: Source, data: bytes, error: UnicodeDecodeError, offset: int, line: int) -> InputError:
+    """The error that names the byte; `offset` and `line` (from 1) say where `data` starts."""
+    line += data.count(b"\n", 0, error.start)
+    return InputError(
+        f"the file is not {source.encoding} text",
+        received=f"byte 0x{data[error.start]:02x} at offset {offset + error.start} ({error.reason})",
+        expected=f"{source.encoding} text",
+        where=f"{source.path}, line {line}",
+        advice="name the encoding with --encoding (latin-1, cp1252, …), or use --on-error skip",
+    )
+
+
+def row_document(
+    source: Source, faults: Faults, where: str, number: int, text: object, identity: object
+) -> Document | None:
+    """A row's document, or None where the row is bad and bad rows are skipped. A missing text (None) is empty."""
+    text = "" if text is None else text
+    identity = number if source.id_column is None else identity
+    if not isinstance(text, str):
+        faults.bad("text is not a string", InputError("the text is not a string", received=text, where=where))
+    elif not is_encodable(text) or not is_encodable(str(identity)):
+        faults.bad("not valid text", InputError("the text is not valid Unicode", where=where, advice=SKIP_ADVICE))
+    elif identity is None or isinstance(identity, (dict, list)):
+        faults.bad("no id", InputError("the row has no usable id", received=identity, where=where, advice=SKIP_ADVICE))
+    else:
+        return Document(str(identity), text)
+    return None
+
+
+def require_columns(source: Source, columns: list[str]) -> None:
+    """Refuse a table without the columns asked for, and name those there are."""
+    for option, column in (("--text-column", source.text_column), ("--id-column", source.id_column)):
+        if column is not None and column not in columns:
+            raise InputError(
+                f'no column "{column}"',
+                received=f"columns {', '.join(columns)}" if columns else "no columns",
+                where=source.path,
+                advice=f"name one of them by {option}",
+            )
+
+
+def read_lines(source: Source, faults: Faults) -> Iterator[Document]:
+    """Plain text, one document a line."""
+    with open_bytes(source.path) as stream:
+        for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
+            where = f"{source.path}, line {number}"
+            document = row_document(Source(source.path), faults, where, number, line.rstrip("\r\n"), None)
+            if document is not None:
+                yield document
+
+
+def read_folder(source: Source, faults: Faults) -> Iterator[Document]:
+    """A folder of .txt files (compressed or not, subfolders too), one document a file, in the order of their paths."""
+    for path in sorted(path for path in source.path.rglob("*") if path.is_file()):
+        name = path.relative_to(source.path).as_posix()
+        if not re.search(r"\.txt(\.gz|\.bz2|\.zst)?$", name):
+            faults.skip("not a .txt file")
+            continue
+        with open_bytes(path) as stream:
+            data = stream.read()
+        try:
+            text = data.removeprefix(b"\xef\xbb\xbf").decode(source.encoding)
+        except UnicodeDecodeError as error:
+            faults.bad("not valid text", not_decodable(Source(path, encoding=source.encoding), data, error, 0, 1))
+            continue
+        document = row_document(source, faults, str(path), 0, text.replace("\r\n", "\n"), name)
+        if document is not None:
+            yield Document(name, document.text)
+
+
+def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
+    """One JSON object a line."""
+    with open_bytes(source.path) as stream:
+        for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
+            where = f"{source.path}, line {number}"
+            if not line.strip():
+                faults.skip("blank line")
+                continue
+            try:
+                row: Any = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                faults.bad("not JSON", _not_json(line, where, str(error)))
+                continue
+            if not isinstance(row, dict):
+                faults.bad("not a JSON object", _not_json(line, where, f"a {type(row).__name__}, not an object"))
+                continue
+            missing = {source.text_column, source.id_column} - {None} - row.keys()
+            if missing:
+                column = sorted(map(str, missing))[0]
+                faults.bad(
+                    f'no column "{column}"',
+                    InputError(
+                        f'no column "{column}"',
+                        received=f"columns {', '.join(row)}" if row else "no columns",
+                        where=where,
+                        advice="name one of them by --text-column (--id-column for the id), or use --on-error skip",
+                    ),
+                )
+                continue
+            identity = row[source.id_column] if source.id_column else None
+            document = row_document(source, faults, where, number, row[source.text_column], identity)
+            if document is not None:
+                yield document
+
+
+def _not_json(line: str, where: str, problem: str) -> InputError:
+    whole = line.lstrip().startswith("[")
+    return InputError(
+        "the line is not a JSON object",
+        received=f"{line.strip()[:60]!a} ({problem})",
+        expected='one object a line, such as {"text": "…"}',
+        where=where,
+        advice="turn a JSON array into lines: jq -c '.[]' file.json > file.jsonl" if whole else SKIP_ADVICE,
+    )
+
+
+def read_csv(source: Source, faults: Faults) -> Iterator[Document]:
+    """Comma-separated rows with a header; quoted fields may hold line breaks."""
+    return _read_table(source, faults, ",")
+
+
+def read_tsv(source: Source, faults: Faults) -> Iterator[Document]:
+    """Tab-separated rows with a header, quoted like CSV."""
+    return _read_table(source, faults, "\t")
+
+
+def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Document]:
+    # The default limit of 128 KiB a field is less than a long article.
+    csv.field_size_limit(2**31 - 1)
+    with open_bytes(source.path) as stream:
+        rows = csv.reader(decoded_lines(source, stream, faults), delimiter=delimiter, strict=True)
+        columns: list[str] | None = None
+        number = 0
+        while True:
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                row = []
+                problem = str(error)
+            else:
+                problem = f"{len(row or [])} fields, while the header has {len(columns or [])}"
+            if row is None:
+                return
+            if columns is None:
+                columns = row
+                require_columns(source, columns)
+                continue
+            number += 1
+            where = f"{source.path}, line {rows.line_num}"
+            if len(row) != len(columns):
+                faults.bad("not a row of the table", InputError(
+                    "a row that does not fit the table", received=problem, where=where, advice=SKIP_ADVICE
+                ))
+                continue
+            values = dict(zip(columns, row, strict=True))
+            identity = values[source.id_column] if source.id_column else None
+            document = row_document(source, faults, where, number, values[source.text_column], identity)
+            if document is not None:
+                yield document
+
+
+def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
+    """The rows of a Parquet file, batch by batch."""
+    with open_bytes(source.path) as stream:
+        # Parquet is read from its end, which a compressed stream cannot seek.
+        file = stream if source.path.suffix not in COMPRESSIONS else pa.BufferReader(stream.read())
+        table = pq.ParquetFile(file)
+        require_columns(source, table.schema_arrow.names)
+        number = 0
+        columns = [column for column in (source.text_column, source.id_column) if column is not None]
+        for batch in table.iter_batches(_BATCH_ROWS, columns=columns):
+            texts = batch.column(source.text_column)
+            for row in range(batch.num_rows):
+                number += 1
+                where = f"{source.path}, row {number}"
+                try:
+                    text = texts[row].as_py()
+                    identity = batch.column(source.id_column)[row].as_py() if source.id_column else None
+                except ValueError:
+                    faults.bad("not valid text", InputError("the text is not UTF-8", where=where, advice=SKIP_ADVICE))
+                    continue
+                document = row_document(source, faults, where, number, text, identity)
+                if document is not None:
+                    yield document
+
+
+def read_mediawiki(source: Source, faults: Faults) -> Iterator[Document]:
+    """The articles of a MediaWiki dump as plain prose; the encoding is the one that the XML declares."""
+    with open_bytes(source.path) as stream:
+        yield from read_dump(stream, source.path, faults)
+
+
+READERS: dict[str, Reader] = {
+    "txt": read_lines,
+    "jsonl": read_json_lines,
+    "ndjson": read_json_lines,
+    "json": read_json_lines,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "parquet": read_parquet,
+    "xml": read_mediawiki,
+}
