@@ -116,13 +116,14 @@ def fit(
     kept = {word: count for word, count in counts.items() if count >= min_count and word not in stops}
     vocabulary = sorted(kept, key=lambda word: (-kept[word], word))
     sampler = tomotopy.LDAModel(k=num_topics, alpha=ALPHA, eta=ETA, seed=seed)
-    documents = _add_documents(sampler, passages, splitter, kept)
+    documents, tokens = _add_documents(sampler, passages, splitter, kept)
+    if tokens != sum(kept.values()):
+        raise _changed(sum(kept.values()), tokens)
     if not documents or num_topics > documents:
         raise _too_few(documents, num_passages, num_topics, min_count)
     _sample(sampler, sweeps, progress)
     phi = _phi(sampler, vocabulary)
     stop_tokens = sum(count for word, count in counts.items() if word in stops)
-    tokens = sum(kept.values())
     provenance = {
         "engine": "tomotopy.LDAModel",
         "created": now(),
@@ -193,15 +194,16 @@ def _count_words(
 
 def _add_documents(
     sampler: tomotopy.LDAModel, passages: Iterable[str], splitter: WordSplitter, kept: Collection[str]
-) -> int:
-    """Hand each passage's words of the vocabulary to the sampler; returns how many passages had one."""
-    documents = 0
+) -> tuple[int, int]:
+    """Hand each passage's words of the vocabulary to the sampler; returns how many passages and words those were."""
+    documents = tokens = 0
     for passage in passages:
         words = [word for word in (normalise_word(found.text) for found in splitter(passage)) if word in kept]
         if words:
             sampler.add_doc(words)
             documents += 1
-    return documents
+            tokens += len(words)
+    return documents, tokens
 
 
 def _sample(sampler: tomotopy.LDAModel, sweeps: int, progress: Progress) -> None:
@@ -223,6 +225,15 @@ def _phi(sampler: tomotopy.LDAModel, vocabulary: list[str]) -> np.ndarray:
     weights = counts + ETA
     phi: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
     return phi
+
+
+def _changed(first: int, second: int) -> InputError:
+    return InputError(
+        "the passages changed between two readings",
+        received=f"{first} words of the vocabulary the first time, {second} the second",
+        expected="the same passages each time: they are read twice",
+        advice="pass list(passages), or an object whose __iter__ opens the source anew",
+    )
 
 
 def _too_few(documents: int, passages: int, num_topics: int, min_count: int) -> InputError:

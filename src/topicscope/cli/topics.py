@@ -1,0 +1,130 @@
+"""`topicscope topics fit` and `topicscope topics show`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import cyclopts
+from cyclopts import Parameter
+
+from topicscope.cli.output import ProgressStyle, print_json, print_table, show_progress
+from topicscope.errors import InputError
+from topicscope.topics import lda
+from topicscope.topics.text import OnError, open_corpus
+from topicscope.topics.topics_file import load_topics, save_topics
+
+app = cyclopts.App(name="topics", help="Fit and show topic models.", help_format="plaintext")
+
+
+@app.command
+def fit(
+    corpus: str,
+    *,
+    topics: int = 100,
+    output: Annotated[Path, Parameter(name=("--output", "-o"))] = Path("topics.npz"),
+    text_column: str | None = None,
+    id_column: str | None = None,
+    encoding: str = "utf-8",
+    on_error: OnError = "stop",
+    language: str = "en",
+    min_count: int = lda.MIN_COUNT,
+    sweeps: int = lda.SWEEPS,
+    seed: int = 0,
+    overwrite: Annotated[bool, Parameter(negative=())] = False,
+    json: Annotated[bool, Parameter(negative=())] = False,
+    progress: ProgressStyle = "auto",
+) -> None:
+    """Fit topics to the passages of a corpus by LDA and save them.
+
+    Args:
+        corpus: text, JSONL, CSV, Parquet or MediaWiki dump, compressed or not; a folder of .txt; wikipedia-sample.
+        topics: number of topics.
+        output: the topics file to write.
+        text_column: column or JSON key of the text (default: text).
+        id_column: column or JSON key of the document's id (default: its number).
+        encoding: of text files.
+        on_error: stop at a bad line, or skip and count it.
+        language: whose stop words are left out (ISO 639-1).
+        min_count: least number of occurrences of a word in the vocabulary.
+        sweeps: Gibbs sweeps over the text.
+        seed: of the sampler.
+        overwrite: replace the output file.
+        json: print one JSON document instead of a table.
+        progress: how progress is shown on stderr.
+    """
+    if output.exists() and not overwrite:
+        raise InputError(
+            "the output file exists",
+            received=str(output),
+            expected="a new file",
+            advice="choose another --output, or add --overwrite to replace it",
+        )
+    if output.is_dir():
+        raise InputError("the output is a folder", received=str(output), expected="the name of a file, topics.npz say")
+    text = open_corpus(corpus, text_column=text_column, id_column=id_column, encoding=encoding, on_error=on_error)
+    with show_progress(progress) as shown:
+        fitted = lda.fit(
+            lda.CorpusPassages(text),
+            topics,
+            sweeps=sweeps,
+            seed=seed,
+            min_count=min_count,
+            language=language,
+            progress=shown,
+        )
+    found = {"name": text.name, "sha256": text.fingerprint(), "skipped": text.skipped}
+    fitted = lda.Topics(fitted.model, {**fitted.provenance, "corpus": found})
+    save_topics(output, fitted)
+    if json:
+        print_json({**_summary(fitted, 10), "file": str(output)})
+    else:
+        _print(fitted, 10)
+        print(f"saved to {output}")
+
+
+@app.command
+def show(
+    file: Path,
+    *,
+    words: int = 10,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Show the likeliest words of each topic in a topics file.
+
+    Args:
+        file: what `topicscope topics fit` wrote.
+        words: words shown a topic.
+        json: print one JSON document instead of a table.
+    """
+    if words < 1:
+        raise InputError("no words asked for", received=words, expected="--words of at least 1")
+    topics = load_topics(file)
+    if json:
+        print_json(_summary(topics, words))
+    else:
+        _print(topics, words)
+
+
+def _summary(topics: lda.Topics, words: int) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "num_topics": topics.model.num_topics,
+        "vocabulary_size": len(topics.model.vocabulary),
+        "labels": topics.labels,
+        "top_words": topics.top_words(words),
+        "provenance": topics.provenance,
+    }
+
+
+def _print(topics: lda.Topics, words: int) -> None:
+    labels = topics.labels or tuple(map(str, range(topics.model.num_topics)))
+    rows = [
+        (label, float(prior), " ".join(top))
+        for label, prior, top in zip(labels, topics.model.alpha, topics.top_words(words), strict=True)
+    ]
+    known = topics.provenance
+    parts = [f"{len(topics.model.vocabulary)} words in the vocabulary"]
+    parts += [f"{known[name]} {name}" for name in ("documents", "tokens", "sweeps") if name in known]
+    title = f"{topics.model.num_topics} topics ({known.get('engine', 'unknown engine')})"
+    print_table(title, ("topic", "alpha", "likeliest words"), rows, caption=", ".join(parts))
+    for warning in known.get("warnings", []):
+        print(f"warning: {warning}")
