@@ -1,6 +1,6 @@
 """ModelConfig: which transformer, what is trained in it, and how it starts."""
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -34,7 +34,7 @@ class ModelConfig(BaseModel):
     attention_width: int | None = Field(None, ge=1, description="d_a of a head; default d over the number of heads")
     value: Literal["trained", "identity", "block", "diagonal", "fixed"] = Field(
         "trained",
-        description="W_V: trained, or frozen at s·I, s for same-topic words, s on the words' diagonal, the array handed in",
+        description="W_V: trained, or frozen at s·I, s on same-topic words, s on words' diagonal, the array given",
     )
     value_scale: float = Field(1.0, description="s of a frozen identity, block or diagonal W_V")
     heads: int = Field(1, ge=1, description="attention heads; without output projection their outputs are added")
@@ -49,7 +49,7 @@ class ModelConfig(BaseModel):
     frozen: tuple[str, ...] = Field((), description="further parameters that keep their start value, by name")
 
     @model_validator(mode="after")
-    def _parts_agree(self) -> Self:
+    def _parts_agree(self) -> "ModelConfig":
         if (self.embedding == "trained") != (self.width is not None):
             raise InputError(
                 "embedding and width disagree",
