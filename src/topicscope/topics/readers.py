@@ -277,9 +277,10 @@ def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Docu
             number += 1
             where = f"{source.path}, line {rows.line_num}"
             if len(row) != len(columns):
-                faults.bad("not a row of the table", InputError(
-                    "a row that does not fit the table", received=problem, where=where, advice=SKIP_ADVICE
-                ))
+                faults.bad(
+                    "not a row of the table",
+                    InputError("a row that does not fit the table", received=problem, where=where, advice=SKIP_ADVICE),
+                )
                 continue
             values = dict(zip(columns, row, strict=True))
             identity = values[source.id_column] if source.id_column else None

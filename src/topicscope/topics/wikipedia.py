@@ -4,6 +4,7 @@ The cache is a JSON-lines file in $TOPICSCOPE_CACHE, or $XDG_CACHE_HOME/topicsco
 holds the dump's sha256 and the stripper's version, so that neither can change unnoticed.
 """
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -63,16 +64,12 @@ def articles(dump: Path, cache: Path) -> Articles:
     A cache that cannot be read is made anew; one that cannot be written is done without.
     """
     path = cache / f"wikipedia-sample-{sha256_of_file(dump)[:16]}-v{STRIPPER_VERSION}.jsonl"
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return _load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     found = _strip(dump)
-    try:
+    # A cache that cannot be written is no failure: the text is here, and only the next run pays again.
+    with contextlib.suppress(OSError):
         write_text(path, _dump(found))
-    except OSError:
-        # Not worth a failure: the text is here, and only the next run pays again.
-        pass
     return found
 
 

@@ -1,5 +1,6 @@
 """Wikitext to prose: what a reader of the article would read as running text, and nothing else."""
 
+import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,10 +13,11 @@ from mwparserfromhell import nodes
 STRIPPER_VERSION = 1
 
 # Tags whose content is no running text. Every other tag is replaced by what it contains.
-DROPPED_TAGS = frozenset(
+_DROPPED = (
     "ref references table gallery math chem ce timeline imagemap score source syntaxhighlight pre graph mapframe "
-    "maplink hiero templatedata categorytree inputbox noinclude style script li ol ul dl".split()
+    "maplink hiero templatedata categorytree inputbox noinclude style script li ol ul dl"
 )
+DROPPED_TAGS = frozenset(_DROPPED.split())
 LIST_TAGS = frozenset(("li", "dd", "dt"))
 # Marks a line that was a list item, an indentation or a heading. XML cannot contain it.
 _NO_PROSE = "\x00"
@@ -25,8 +27,8 @@ _QUOTES = re.compile(r"'{2,}")
 _MAGIC_WORD = re.compile(r"__[A-Z]+__")
 _COMMENT = re.compile(r"<!--.*?(-->|$)", re.DOTALL)
 _EMPTY_BRACKETS = re.compile(r"[(\[]\s*(?:[,;:/–—-]|\bor\b|\s)*\s*[)\]]")
-_OPENED_BY_PUNCTUATION = re.compile(r"([(\[])\s*[,;:]\s*")
-_CLOSED_BY_PUNCTUATION = re.compile(r"\s*[,;:]\s*([)\]])")
+_OPENED_BY_PUNCTUATION = re.compile(r"(^\s*|[(\[])(?:\s*[,;:])+\s*")
+_CLOSED_BY_PUNCTUATION = re.compile(r"(?:\s*[,;:])+\s*([)\]])")
 _SPACE_BEFORE = re.compile(r"\s+([,.;:!?)\]])")
 _DOUBLED = re.compile(r"([,;:])(?:\s*[,;:])+")
 _LEFTOVER = re.compile(r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|^\s*[|!]|</?[a-zA-Z]\w*[^<>]*>|https?://")
@@ -118,6 +120,7 @@ def _paragraphs(rendered: str) -> Iterator[str]:
 def _tidy(paragraph: str) -> str:
     """Without quote marks of bold and italics, and without the holes that templates leave in punctuation."""
     text = _MAGIC_WORD.sub("", _QUOTES.sub("", paragraph)).replace(_NO_PROSE, " ")
+    text = html.unescape(text)
     text = _OPENED_BY_PUNCTUATION.sub(r"\1", _EMPTY_BRACKETS.sub("", text))
     text = _DOUBLED.sub(r"\1", _CLOSED_BY_PUNCTUATION.sub(r"\1", text))
     return " ".join(_SPACE_BEFORE.sub(r"\1", text).split())
