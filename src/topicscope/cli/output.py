@@ -23,17 +23,27 @@ def print_json(document: Any) -> None:
     print(dump_json(document, indent=2))
 
 
+def print_lines(lines: Sequence[str]) -> None:
+    """Plain lines on stdout, as they are."""
+    for line in lines:
+        print(line)
+
+
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str | None = None
 ) -> None:
     """A rich table on stdout; numbers to four significant digits, right aligned."""
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
-    numeric = [all(isinstance(row[i], (int, float)) or row[i] is None for row in rows) for i in range(len(columns))]
+    numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
     for name, right in zip(columns, numeric, strict=True):
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*[format_cell(cell) for cell in row])
     Console().print(table)
+
+
+def _is_number(cell: object) -> bool:
+    return cell is None or isinstance(cell, (int, float)) or (isinstance(cell, str) and cell[:1] in "-0123456789")
 
 
 def format_cell(cell: object) -> str:

@@ -11,17 +11,18 @@ from topicscope.records.files import (
     write_npz,
     write_text,
 )
-from topicscope.records.folder import prepare_output_folder
+from topicscope.records.folder import check_output_folder, replaced_folder
 from topicscope.records.manifest import Environment, Manifest, describe_environment
 
 __all__ = [
     "Environment",
     "Manifest",
+    "check_output_folder",
     "describe_environment",
-    "prepare_output_folder",
     "read_json",
     "read_jsonl",
     "read_npz",
+    "replaced_folder",
     "sha256_of_file",
     "write_bytes",
     "write_json",

@@ -1,27 +1,50 @@
 """The rules for an output folder."""
 
+import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from topicscope.errors import InputError
 
 
-def prepare_output_folder(path: Path, *, overwrite: bool = False) -> Path:
-    """Return an empty folder at `path`, made if need be.
+def check_output_folder(path: Path, *, overwrite: bool = False) -> None:
+    """Make sure, before any work, that a result can be written to `path`; change nothing.
 
     Raises:
         InputError: `path` is a file, or a folder that is not empty and `overwrite` is false.
     """
     if path.exists() and not path.is_dir():
         raise InputError("the output path is a file", received=str(path), expected="a folder, new or empty")
-    if path.is_dir() and any(path.iterdir()):
-        if not overwrite:
-            raise InputError(
-                "the output folder is not empty",
-                received=str(path),
-                expected="a new or empty folder",
-                advice="choose another --out, or add --overwrite to replace what is there",
-            )
-        shutil.rmtree(path)
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    if path.is_dir() and any(path.iterdir()) and not overwrite:
+        raise InputError(
+            "the output folder is not empty",
+            received=str(path),
+            expected="a new or empty folder",
+            advice="choose another --out, or add --overwrite to replace what is there",
+        )
+
+
+@contextmanager
+def replaced_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A staging folder beside `path` that takes its place in one move when the block ends well.
+
+    After an error `path` is as it was: a result is there whole or not at all.
+
+    Raises:
+        InputError: as `check_output_folder`.
+    """
+    check_output_folder(path, overwrite=overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        yield staging
+        staging.chmod(0o755)
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(staging, path)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise

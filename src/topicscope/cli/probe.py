@@ -1,0 +1,213 @@
+"""`topicscope probe`: the main job."""
+
+import math
+import re
+import shlex
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+from cyclopts import Parameter
+
+from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.probing.options import DEFAULT_THRESHOLDS
+from topicscope.probing.probe import probe as run_probe
+from topicscope.probing.result import ProbeResult
+from topicscope.records.folder import check_output_folder
+from topicscope.topics.text import OnError, open_corpus
+
+INTERRUPTED = 130
+
+
+def probe(
+    model: str,
+    /,
+    *,
+    corpus: str = "wikipedia-sample",
+    topics: str = "100",
+    threshold: Annotated[tuple[float, ...], Parameter(consume_multiple=True)] = DEFAULT_THRESHOLDS,
+    unit: Literal["sentence", "passage"] = "sentence",
+    max_units: int | None = None,
+    controls: int = 5,
+    topic_seeds: int = 1,
+    overlap: Literal["drop", "keep"] = "drop",
+    pieces: Literal["skip"] = "skip",
+    out: Path | None = None,
+    overwrite: bool = False,
+    text_column: str | None = None,
+    id_column: str | None = None,
+    encoding: str = "utf-8",
+    on_error: OnError = "stop",
+    language: str = "en",
+    min_count: int = 5,
+    sweeps: int = 300,
+    seed: int = 0,
+    batch_size: int = 32,
+    device: str = "cpu",
+    dtype: str | None = None,
+    revision: str | None = None,
+    json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    progress: ProgressStyle = "auto",
+) -> int:
+    """Measure topic structure in a pretrained model.
+
+    Parameters
+    ----------
+    model
+        Hugging Face name or folder of a model; "minilm" is the demo's embedded model.
+    corpus
+        Text (.txt, folder, .jsonl, .csv, .parquet, MediaWiki .xml; also .gz .bz2 .zst), or wikipedia-sample.
+    topics
+        How many topics to fit, or a file: topics.npz, a matrix, or a word list with the header word,topic.
+    threshold
+        Share of the vocabulary kept for each topic; several may be given.
+    unit
+        What the model reads at a time.
+    max_units
+        Read a seeded sample of this many units. Topics are fitted on the whole corpus all the same.
+    controls
+        Random initialisations of the model to compare with.
+    topic_seeds
+        Topic models with different seeds; their spread is reported.
+    overlap
+        Words of several topics belong to none of them (drop, the paper) or to all (keep).
+    pieces
+        Words broken into pieces are skipped and counted.
+    out
+        Folder for the result; a fresh one under topicscope-runs/ unless given.
+    overwrite
+        Replace what is in --out.
+    text_column
+        Column of the text in .jsonl, .csv and .parquet (default: text).
+    id_column
+        Column of the document id.
+    encoding
+        Encoding of text files.
+    on_error
+        A bad line ends the run, or is skipped and counted.
+    language
+        Language of stop words and sentences.
+    min_count
+        Words rarer than this stay out of the topic model.
+    sweeps
+        Gibbs sweeps of the topic model.
+    seed
+        Seed of the sample, the topic models and the random controls.
+    batch_size
+        Units read at once.
+    device
+        Torch device.
+    dtype
+        float32, float16 or bfloat16.
+    revision
+        Revision of the model on the hub.
+    json
+        Print result.json on stdout.
+    progress
+        How progress is shown on stderr.
+    """
+    target = Path("topicscope-runs") / f"{_slug(model)}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
+    check_output_folder(target, overwrite=overwrite)
+    source = open_corpus(corpus, text_column=text_column, id_column=id_column, encoding=encoding, on_error=on_error)
+    with show_progress(progress) as shown:
+        result = run_probe(
+            resolve_model(model),
+            documents=source,
+            topics=topics,
+            threshold=threshold,
+            unit=unit,
+            max_units=max_units,
+            controls=controls,
+            topic_seeds=topic_seeds,
+            overlap=overlap,
+            language=language,
+            min_count=min_count,
+            sweeps=sweeps,
+            seed=seed,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+            revision=revision,
+            progress=shown,
+            command=shlex.join(["topicscope", *sys.argv[1:]]),
+        )
+    result.save(target, overwrite=overwrite)
+    if json:
+        print_json(result.to_dict())
+    else:
+        show(result, target)
+    return INTERRUPTED if result.interrupted else 0
+
+
+def show(result: ProbeResult, folder: Path) -> None:
+    """The answer, the measured table, the paper's rows and the warnings, on stdout."""
+    print_lines([str(result), ""])
+    table = result.table()
+    measured = table[table["source"] == "measured"]
+    causal = bool(measured["attention_ratio_position_corrected"].notna().any())
+    print_table(
+        "Attention: mean over same-topic pairs / mean over different-topic pairs (± clustered standard error)",
+        ["part", "θ", "ratio", "distinct words", "distance-matched", *(["position-corrected"] if causal else [])]
+        + ["topic-seed sd", "random weights", "pairs same / different"],
+        [_attention_cells(row, causal) for _, row in measured.iterrows()],
+        "random weights: 95 % interval of the mean over initialisations",
+    )
+    first = measured[measured["part"] == measured["part"].iloc[0]]
+    print_table(
+        "Embeddings: mean similarity of same-topic (S) and different-topic (D) words",
+        ["place", "kind", "θ", "S", "D", "S-D", "S/D"],
+        [
+            [place, kind, _number(row["threshold"])]
+            + [_number(row[f"embedding_{kind}_{place}_{q}"]) for q in ("same", "different", "difference", "ratio")]
+            for place in ("raw", "layer")
+            for kind in ("cosine", "dot")
+            for _, row in first.iterrows()
+        ],
+        "S/D is withheld (-) where D is within two standard errors of 0",
+    )
+    paper = table[table["source"] == "paper"]
+    print_table(
+        "The paper's table, T = 100, all of Wikipedia (Li, Li & Risteski 2023)",
+        ["model", "θ", "attention ratio", "cosine S/D", "dot S/D"],
+        [
+            [row["model"], _number(row["threshold"]), _number(row["attention_ratio"])]
+            + [_number(row[f"embedding_{kind}_layer_ratio"]) for kind in ("cosine", "dot")]
+            for _, row in paper.iterrows()
+        ],
+    )
+    print_lines([f"warning: {warning}" for warning in result.warnings])
+    print_lines([f"report: {folder / 'report.html'}", f"result: {folder / 'result.json'}"])
+
+
+def resolve_model(name: str) -> str:
+    """A model's name or folder; "minilm" stands for the folder of the demo's embedded model."""
+    from topicscope.probing.minilm import minilm_folder
+
+    return str(minilm_folder()) if name.lower() == "minilm" and not Path(name).exists() else name
+
+
+def _attention_cells(row: pd.Series, causal: bool) -> list[str]:
+    def with_error(name: str) -> str:
+        return f"{_number(row[name])} ± {_number(row[f'{name}_se'], 2)}"
+
+    cells = [row["part"], _number(row["threshold"])]
+    cells += [with_error(f"attention_ratio{kind}") for kind in ("", "_distinct", "_distance_matched")]
+    name = "attention_ratio"
+    if causal:
+        name = "attention_ratio_position_corrected"
+        cells.append(with_error(name))
+    cells.append(_number(row["attention_ratio_topic_sd"], 2))
+    low, high = row[f"control_{name}_low"], row[f"control_{name}_high"]
+    cells.append("-" if math.isnan(low) else f"{low:.4f} to {high:.4f}")
+    cells.append(f"{row['pairs_same']:,.0f} / {row['pairs_different']:,.0f}")
+    return cells
+
+
+def _number(value: float, digits: int = 4) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}g}"
+
+
+def _slug(model: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name).strip("-.") or "model"

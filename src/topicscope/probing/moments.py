@@ -1,0 +1,135 @@
+"""Moments over documents: all that the table, the head map and their standard errors need, small and additive.
+
+Documents are the clusters. Two families per part and configuration, each a vector z_d per document of which only
+Σ_d z_d and Σ_d z_d z_dᵀ are kept, so that chunks and shards merge by adding:
+
+- pooled (mean over layers and heads): class sums, class counts, corrected class sums, and sums and counts by distance;
+- heads: class sums, class counts and corrected class sums of every layer and head.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from topicscope.probing.attention import BINNED, NUM_BINS, NUM_CLASSES, PartSums
+from topicscope.probing.statistics import Estimate, Moments, matched_ratio, ratio_of_means
+from topicscope.topics.pairs import PairClass
+
+SUMS = slice(0, NUM_CLASSES)
+COUNTS = slice(NUM_CLASSES, 2 * NUM_CLASSES)
+CORRECTED = slice(2 * NUM_CLASSES, 3 * NUM_CLASSES)
+_BINS_START = 3 * NUM_CLASSES
+_BINS_SIZE = len(BINNED) * NUM_BINS
+PAIRED = (PairClass.same_word, PairClass.same_topic)  # the paper's "same topic", Knowl 8
+DISTINCT = (PairClass.same_topic,)
+DIFFERENT = (PairClass.different_topic,)
+
+
+@dataclass(frozen=True)
+class PartMoments:
+    """Moments of one part of the model for every configuration; `a + b` merges two sets of documents."""
+
+    pooled: tuple[Moments, ...]  # [configuration] of features as laid out above
+    heads_total: np.ndarray  # [configuration, layer, head, 3 x class]
+    heads_outer: np.ndarray  # [configuration, layer, head, 3 x class, 3 x class]
+
+    @classmethod
+    def of(cls, sums: PartSums) -> "PartMoments":
+        """From the sums of whole documents."""
+        corrected = np.zeros_like(sums.heads) if sums.corrected is None else sums.corrected
+        counts = sums.counts.astype(np.float64)
+        pooled = np.concatenate(
+            [
+                sums.heads.mean((2, 3)),
+                counts,
+                corrected.mean((2, 3)),
+                sums.binned.reshape(*counts.shape[:2], -1),
+                sums.binned_counts.reshape(*counts.shape[:2], -1),
+            ],
+            axis=-1,
+        )
+        wide = np.broadcast_to(counts[:, :, None, None], sums.heads.shape)
+        heads = np.concatenate([sums.heads, wide, corrected], axis=-1)
+        return cls(
+            pooled=tuple(Moments.empty(pooled.shape[-1]).add(pooled[:, c]) for c in range(pooled.shape[1])),
+            heads_total=heads.sum(0),
+            heads_outer=np.einsum("dclhi,dclhj->clhij", heads, heads, optimize=True),
+        )
+
+    def __add__(self, other: "PartMoments") -> "PartMoments":
+        return PartMoments(
+            tuple(a.merge(b) for a, b in zip(self.pooled, other.pooled, strict=True)),
+            self.heads_total + other.heads_total,
+            self.heads_outer + other.heads_outer,
+        )
+
+    @property
+    def documents(self) -> int:
+        """Number of documents summed."""
+        return self.pooled[0].documents
+
+    def counts(self, configuration: int) -> np.ndarray:
+        """Pairs of each class [class]."""
+        return np.asarray(self.pooled[configuration].total[COUNTS])
+
+    def ratio(self, configuration: int, same: Sequence[PairClass] = PAIRED, *, corrected: bool = False) -> Estimate:
+        """Mean attention of the `same` classes over that of different topics, with its clustered standard error."""
+        start = CORRECTED.start if corrected else SUMS.start
+        return ratio_of_means(
+            self.pooled[configuration],
+            [start + k for k in same],
+            [COUNTS.start + k for k in same],
+            [start + k for k in DIFFERENT],
+            [COUNTS.start + k for k in DIFFERENT],
+        )
+
+    def matched(self, configuration: int, same: Sequence[PairClass] = PAIRED) -> Estimate:
+        """The same ratio with both classes reweighted to one distribution of the distance |i-j|."""
+        x_same, n_same = _bins(same)
+        x_different, n_different = _bins(DIFFERENT)
+        return matched_ratio(self.pooled[configuration], x_same, n_same, x_different, n_different)
+
+    def head_ratios(
+        self, configuration: int, same: Sequence[PairClass] = PAIRED, *, corrected: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ratio and clustered standard error of every layer and head, each [layer, head]; NaN without pairs."""
+        total, outer = self.heads_total[configuration], self.heads_outer[configuration]
+        start = CORRECTED.start if corrected else SUMS.start
+        x_same, n_same = [start + k for k in same], [COUNTS.start + k for k in same]
+        x_diff, n_diff = [start + k for k in DIFFERENT], [COUNTS.start + k for k in DIFFERENT]
+        gradient = np.zeros_like(total)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sums = [total[..., ix].sum(-1) for ix in (x_same, n_same, x_diff, n_diff)]
+            ratio = sums[0] / sums[1] * sums[3] / sums[2]
+            # d log R = dx_s/x_s - dn_s/n_s - dx_d/x_d + dn_d/n_d
+            for sign, ix, value in zip((1, -1, -1, 1), (x_same, n_same, x_diff, n_diff), sums, strict=True):
+                gradient[..., ix] += (sign * ratio / value)[..., None]
+            variance = np.einsum("lhi,lhij,lhj->lh", gradient, outer, gradient)
+            error = np.sqrt(np.maximum(variance, 0) * self.documents / (self.documents - 1.0))
+        return ratio, error
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """For storage in an npz file."""
+        return {
+            f"{prefix}/documents": np.array(self.documents),
+            f"{prefix}/pooled_total": np.stack([m.total for m in self.pooled]),
+            f"{prefix}/pooled_outer": np.stack([m.outer for m in self.pooled]),
+            f"{prefix}/heads_total": self.heads_total,
+            f"{prefix}/heads_outer": self.heads_outer,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str) -> "PartMoments":
+        """The inverse of `arrays`."""
+        documents = int(arrays[f"{prefix}/documents"])
+        total, outer = arrays[f"{prefix}/pooled_total"], arrays[f"{prefix}/pooled_outer"]
+        pooled = tuple(Moments(documents, t, o) for t, o in zip(total, outer, strict=True))
+        return cls(pooled, arrays[f"{prefix}/heads_total"], arrays[f"{prefix}/heads_outer"])
+
+
+def _bins(classes: Sequence[PairClass]) -> tuple[np.ndarray, np.ndarray]:
+    """Feature indices [bin, class] of the sums, and of the counts, by distance."""
+    rows = np.array([BINNED.index(k) for k in classes])
+    sums = _BINS_START + rows[None, :] * NUM_BINS + np.arange(NUM_BINS)[:, None]
+    return sums, sums + _BINS_SIZE

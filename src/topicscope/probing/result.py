@@ -1,0 +1,218 @@
+"""ProbeResult: what a probe found, as tables, on disk and in a notebook."""
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from topicscope.errors import InputError
+from topicscope.probing.statistics import Estimate
+from topicscope.records import (
+    Manifest,
+    read_json,
+    read_npz,
+    replaced_folder,
+    write_bytes,
+    write_json,
+    write_npz,
+    write_text,
+)
+from topicscope.topics.lda import Topics
+from topicscope.topics.topics_file import load_topics, save_topics
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeResult:
+    """Topic structure measured in one model.
+
+    headline: the one-sentence answer with its numbers; model: what was probed; coverage: every count of what was
+    kept and dropped; warnings: what a reader must know; interrupted: the run was stopped and holds only what was done;
+    moments: arrays by name, from which every attention figure follows; topics: one `Topics` per topic seed (empty
+    for a labelled word list).
+    """
+
+    headline: Mapping[str, Any]
+    model: Mapping[str, Any]
+    rows: pd.DataFrame
+    head_table: pd.DataFrame
+    controls: pd.DataFrame
+    embeddings: pd.DataFrame
+    documents: pd.DataFrame
+    coverage: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    interrupted: bool
+    manifest: Manifest
+    moments: Mapping[str, np.ndarray]
+    topics: tuple[Topics, ...] = field(default=(), repr=False)
+
+    def table(self) -> pd.DataFrame:
+        """One row per threshold and part (source "measured"), then the paper's rows (source "paper").
+
+        Attention columns are ratios of mean A_ij · L/100 of same-topic to different-topic pairs (Knowl 8); `_se` is
+        clustered by source document. Missing values are NaN.
+        """
+        return self.rows.copy()
+
+    def heads(self) -> pd.DataFrame:
+        """One row per part, threshold, layer and head (both from 0), with the clustered error of each ratio."""
+        return self.head_table.copy()
+
+    def plot(self, kind: str = "heads", *, part: str | None = None, threshold: float | None = None) -> Any:
+        """A matplotlib figure: "heads" (layer × head map of the ratio) or "ratios" (by threshold, with controls)."""
+        from topicscope.report import figures
+
+        if kind == "ratios":
+            return figures.ratio_figure(self.rows)
+        if kind != "heads":
+            raise InputError("unknown kind of plot", received=kind, expected='"heads" or "ratios"')
+        part = self.headline["part"] if part is None else part
+        threshold = self.headline["threshold"] if threshold is None else threshold
+        title = f"{self.model['name']}: same-topic / different-topic attention"
+        return figures.head_map(self.head_table, part=part, threshold=threshold, title=title)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `result.json` holds and `--json` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "probe",
+            "headline": dict(self.headline),
+            "model": dict(self.model),
+            "table": _records(self.rows),
+            "controls": _records(self.controls),
+            "embeddings": _records(self.embeddings),
+            "topics": self._top_words(),
+            "coverage": dict(self.coverage),
+            "warnings": list(self.warnings),
+            "interrupted": self.interrupted,
+            "manifest": self.manifest.model_dump(),
+        }
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write result.json, heads.csv, documents.parquet, topics*.npz, moments.npz, heads.png and report.html.
+
+        Everything is written beside the folder first and moved into place at once.
+
+        Raises:
+            InputError: the folder is not empty and `overwrite` is false.
+        """
+        from topicscope.report import figures
+        from topicscope.report.html import render_probe
+
+        target = Path(folder)
+        record = self.to_dict()
+        with replaced_folder(target, overwrite=overwrite) as staging:
+            write_json(staging / "result.json", record)
+            write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
+            self.documents.to_parquet(staging / "documents.parquet", index=False)
+            write_npz(staging / "moments.npz", self.moments)
+            for index, topics in enumerate(self.topics):
+                save_topics(staging / _topics_name(index), topics)
+            write_bytes(staging / "heads.png", figures.to_png(self.plot("heads")))
+            write_text(staging / "report.html", render_probe(record, self.head_table))
+        return target
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "ProbeResult":
+        """Read a folder that `save` or `--out` wrote.
+
+        Raises:
+            InputError: no such result, another kind of result, or another schema version.
+        """
+        folder = Path(folder)
+        record = read_json(folder / "result.json")
+        if record.get("kind") != "probe" or record.get("schema_version") != SCHEMA_VERSION:
+            raise InputError(
+                "not a probe result this version can read",
+                received={"kind": record.get("kind"), "schema_version": record.get("schema_version")},
+                expected={"kind": "probe", "schema_version": SCHEMA_VERSION},
+                where=str(folder / "result.json"),
+            )
+        topic_files = [folder / _topics_name(i) for i in range(len(list(folder.glob("topics*.npz"))))]
+        return cls(
+            headline=record["headline"],
+            model=record["model"],
+            rows=_frame(record["table"]),
+            head_table=pd.read_csv(folder / "heads.csv", float_precision="round_trip"),
+            controls=_frame(record["controls"]),
+            embeddings=_frame(record["embeddings"]),
+            documents=pd.read_parquet(folder / "documents.parquet"),
+            coverage=record["coverage"],
+            warnings=tuple(record["warnings"]),
+            interrupted=record["interrupted"],
+            manifest=Manifest.model_validate(record["manifest"]),
+            moments=read_npz(folder / "moments.npz"),
+            topics=tuple(load_topics(path) for path in topic_files),
+        )
+
+    def _top_words(self, number: int = 10) -> list[dict[str, Any]]:
+        if not self.topics:
+            return []
+        return [{"topic": t, "words": words} for t, words in enumerate(self.topics[0].top_words(number))]
+
+    def __str__(self) -> str:
+        return str(self.headline["text"])
+
+    def _repr_html_(self) -> str:
+        shown = ["part", "threshold", "attention_ratio", "attention_ratio_se", "attention_ratio_distinct"]
+        shown += ["control_attention_ratio_low", "control_attention_ratio_high", "embedding_cosine_layer_ratio"]
+        measured = self.rows[self.rows["source"] == "measured"]
+        return f"<p>{html.escape(str(self))}</p>{measured[shown].to_html(index=False, float_format='{:.3f}'.format)}"
+
+
+def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bool) -> dict[str, Any]:
+    """The one-sentence answer from a row of the table; for a causal part the position-corrected ratio leads."""
+    corrected = "attention_ratio_position_corrected"
+    name = "attention_ratio" if math.isnan(row[corrected]) else corrected
+    estimate = Estimate(row[name], row[f"{name}_se"], documents)
+    low, high = estimate.interval()
+    control = {key: row[f"control_{name}{suffix}"] for key, suffix in _CONTROL_KEYS.items()}
+    text = (
+        f"In {model} ({row['part']}), same-topic word pairs get {row[name]:.2f} times the attention of different-topic "
+        f"pairs (95 % interval {low:.2f} to {high:.2f}, {estimate.documents} documents"
+    )
+    text += ", position-corrected)" if name != "attention_ratio" else ")"
+    if not math.isnan(control["control_attention_ratio"]):
+        text += f"; with random weights {control['control_attention_ratio']:.3f}"
+    text += ". Interrupted: only part of the text was read." if interrupted else "."
+    return {
+        "part": row["part"],
+        "threshold": row["threshold"],
+        "quantity": name,
+        "attention_ratio": row[name],
+        "attention_ratio_se": row[f"{name}_se"],
+        "low": low,
+        "high": high,
+        "documents": estimate.documents,
+        **control,
+        "text": text,
+    }
+
+
+_CONTROL_KEYS = {"control_attention_ratio": "", "control_low": "_low", "control_high": "_high"}
+
+
+def _topics_name(index: int) -> str:
+    return "topics.npz" if index == 0 else f"topics-{index}.npz"
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain values, None for NaN: JSON has no NaN, and floats must keep every digit."""
+    return [
+        {str(key): None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
+        for row in frame.to_dict(orient="records")
+    ]
+
+
+def _frame(records: list[dict[str, Any]]) -> pd.DataFrame:
+    frame = pd.DataFrame.from_records(records)
+    for column in frame.columns:
+        if frame[column].map(lambda value: value is None or isinstance(value, (int, float))).all():
+            frame[column] = frame[column].astype(float)
+    return frame
