@@ -1,5 +1,6 @@
 """`topicscope topics fit` and `topicscope topics show`."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from topicscope.cli.output import ProgressStyle, print_json, print_table, show_p
 from topicscope.errors import InputError
 from topicscope.topics import lda
 from topicscope.topics.text import OnError, open_corpus
-from topicscope.topics.topics_file import load_topics, save_topics
+from topicscope.topics.topics_file import WordList, load_any, save_topics
 
 app = cyclopts.App(name="topics", help="Fit and show topic models.", help_format="plaintext")
 
@@ -51,15 +52,7 @@ def fit(
         json: print one JSON document instead of a table.
         progress: how progress is shown on stderr.
     """
-    if output.exists() and not overwrite:
-        raise InputError(
-            "the output file exists",
-            received=str(output),
-            expected="a new file",
-            advice="choose another --output, or add --overwrite to replace it",
-        )
-    if output.is_dir():
-        raise InputError("the output is a folder", received=str(output), expected="the name of a file, topics.npz say")
+    _require_writable(output, overwrite)
     text = open_corpus(corpus, text_column=text_column, id_column=id_column, encoding=encoding, on_error=on_error)
     with show_progress(progress) as shown:
         fitted = lda.fit(
@@ -88,43 +81,66 @@ def show(
     words: int = 10,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Show the likeliest words of each topic in a topics file.
+    """Show the likeliest words of each topic in a topics file, a matrix with its words, or the words of a word list.
 
     Args:
-        file: what `topicscope topics fit` wrote.
+        file: topics.npz as `topicscope topics fit` wrote it, or anything that `topicscope probe --topics` takes.
         words: words shown a topic.
         json: print one JSON document instead of a table.
     """
     if words < 1:
         raise InputError("no words asked for", received=words, expected="--words of at least 1")
-    topics = load_topics(file)
+    topics = load_any(file)
     if json:
         print_json(_summary(topics, words))
     else:
         _print(topics, words)
 
 
-def _summary(topics: lda.Topics, words: int) -> dict[str, Any]:
+def _require_writable(output: Path, overwrite: bool) -> None:
+    """Find out before the work and not after it whether its result can be kept."""
+    if output.is_dir():
+        raise InputError("the output is a folder", received=str(output), expected="the name of a file, topics.npz say")
+    if output.exists() and not overwrite:
+        raise InputError(
+            "the output file exists",
+            received=str(output),
+            expected="a new file",
+            advice="choose another --output, or add --overwrite to replace it",
+        )
+    folder = next(parent for parent in output.absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise InputError("the output cannot be written", received=str(output), expected=f"write access to {folder}")
+
+
+def _summary(topics: lda.Topics | WordList, words: int) -> dict[str, Any]:
     return {
         "schema_version": 1,
-        "num_topics": topics.model.num_topics,
-        "vocabulary_size": len(topics.model.vocabulary),
         "labels": topics.labels,
-        "top_words": topics.top_words(words),
+        "top_words": _words_of(topics, words),
         "provenance": topics.provenance,
     }
 
 
-def _print(topics: lda.Topics, words: int) -> None:
-    labels = topics.labels or tuple(map(str, range(topics.model.num_topics)))
-    rows = [
-        (label, float(prior), " ".join(top))
-        for label, prior, top in zip(labels, topics.model.alpha, topics.top_words(words), strict=True)
-    ]
+def _words_of(topics: lda.Topics | WordList, words: int) -> list[list[str]]:
+    if isinstance(topics, lda.Topics):
+        return topics.top_words(words)
+    listed = zip(topics.words, topics.topics, strict=True)
+    members = [(word, topic) for word, its_topics in listed for topic in its_topics]
+    return [[word for word, topic in members if topic == i][:words] for i in range(len(topics.labels))]
+
+
+def _print(topics: lda.Topics | WordList, words: int) -> None:
     known = topics.provenance
-    parts = [f"{len(topics.model.vocabulary)} words in the vocabulary"]
-    parts += [f"{known[name]} {name}" for name in ("documents", "tokens", "sweeps") if name in known]
-    title = f"{topics.model.num_topics} topics ({known.get('engine', 'unknown engine')})"
-    print_table(title, ("topic", "alpha", "likeliest words"), rows, caption=", ".join(parts))
+    top_words = [" ".join(top) for top in _words_of(topics, words)]
+    labels = topics.labels or tuple(map(str, range(len(top_words))))
+    title = f"{len(top_words)} topics ({known.get('engine', 'unknown engine')})"
+    caption = f"{known.get('vocabulary_size', '?')} words in the vocabulary"
+    caption += "".join(f", {known[name]} {name}" for name in ("documents", "tokens", "sweeps") if name in known)
+    if isinstance(topics, lda.Topics):
+        rows = list(zip(labels, topics.model.alpha.tolist(), top_words, strict=True))
+        print_table(title, ("topic", "alpha", "likeliest words"), rows, caption)
+    else:
+        print_table(title, ("topic", "words"), list(zip(labels, top_words, strict=True)), caption)
     for warning in known.get("warnings", []):
         print(f"warning: {warning}")

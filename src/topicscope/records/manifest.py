@@ -5,6 +5,7 @@ import platform
 import sys
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -56,10 +57,20 @@ def describe_environment() -> Environment:
     return Environment(
         python=sys.version.split()[0],
         platform=platform.platform(),
-        processor=platform.processor() or platform.machine(),
+        processor=_processor(),
         cpu_count=os.cpu_count() or 1,
         libraries=libraries,
     )
+
+
+def _processor() -> str:
+    # On Linux `platform.processor` is empty or repeats the architecture, and samplers differ between processors.
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def now() -> str:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool
 
 from topicscope.errors import InputError
 from topicscope.topics.lda import Topics
@@ -62,7 +62,7 @@ class TopicAssignment:
         """Mean number of words of a topic."""
         return sum(map(len, self.topics)) / self.num_topics
 
-    def membership(self, words: Sequence[str]) -> NDArray[np.bool_]:
+    def membership(self, words: Sequence[str]) -> Bool[np.ndarray, "word topic"]:
         """[word, topic]: whether each word, compared as `normalise_word` gives it, belongs to each topic."""
         member = np.zeros((len(words), self.num_topics), dtype=np.bool_)
         for row, word in zip(member, words, strict=True):
