@@ -240,6 +240,18 @@ def test_ratio_is_withheld_where_the_denominator_may_be_zero():
     assert shifted.ratio == shifted.same / shifted.different
 
 
+def test_ratio_is_given_from_two_standard_errors_on():
+    vectors = np.repeat(np.eye(4), 25, axis=0) + 0.3 * np.random.default_rng(9).normal(size=(100, 4))
+    membership = single_topics(np.repeat(np.arange(4), 25), 4)
+    seen = set()
+    for shift in np.linspace(0, 0.2, 101):
+        found = embedding_similarity(vectors + shift, membership, kind="dot")
+        errors = abs(found.different) / found.different_se
+        seen.add(int(errors))
+        assert isnan(found.ratio) == (errors <= 2)
+    assert {0, 1, 2} <= seen
+
+
 @pytest.mark.parametrize(
     ("topic", "reason", "defined"),
     [
