@@ -48,3 +48,16 @@ def replaced_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
+
+
+def prepare_output_folder(path: Path, *, overwrite: bool = False) -> Path:
+    """An empty folder at `path` for a run that writes as it goes; with `overwrite` what was there is removed.
+
+    Raises:
+        InputError: as `check_output_folder`.
+    """
+    check_output_folder(path, overwrite=overwrite)
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.mkdir(parents=True)
+    return path
