@@ -76,7 +76,9 @@ def test_public_api_is_as_recorded() -> None:
         "UnsupportedModelError",
         "Vocabulary",
         "__version__",
+        "load_run",
         "probe",
+        "train",
     ]
 
 

@@ -22,7 +22,9 @@ _HOME = {
     "TopicscopeError": "topicscope.errors",
     "UnsupportedModelError": "topicscope.errors",
     "Vocabulary": "topicscope.topics.vocabulary",
+    "load_run": "topicscope.records.run_record",
     "probe": "topicscope.probing.probe",
+    "train": "topicscope.training.loop",
 }
 
 __all__ = [*_HOME, "__version__"]  # noqa: PLE0604

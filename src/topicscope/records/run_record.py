@@ -1,0 +1,124 @@
+"""RunRecord: what a training run leaves on disk, and how to read it again without torch.
+
+A folder holds
+
+    recipe.json        every field of the recipe, defaults included
+    manifest.json      library versions, machine, command line, seeds
+    history.jsonl      one line per seed and measured step
+    weights.safetensors  the final matrices, each [seed, …]
+    summary.json       {"schema_version", "summary"}: what `topicscope train --json` prints
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from topicscope.errors import InputError
+from topicscope.records.files import read_json, read_jsonl, write_bytes, write_json, write_jsonl
+from topicscope.records.manifest import Manifest
+
+SCHEMA_VERSION = 1
+RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY = (
+    "recipe.json",
+    "manifest.json",
+    "history.jsonl",
+    "weights.safetensors",
+    "summary.json",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """One finished training run.
+
+    config: the recipe as plain data.
+    manifest: environment, options and sources.
+    history: one row per (seed, step); the columns are listed in `topicscope.training.history`.
+    weights: name -> array [seed, …]; `W_V` is [seed, output token, input token] in the paper's orientation.
+    summary: final numbers, stages of training and, when the command line made the run, theory beside them.
+    """
+
+    config: dict[str, Any]
+    manifest: Manifest
+    history: pd.DataFrame
+    weights: dict[str, np.ndarray]
+    summary: dict[str, Any]
+
+    @property
+    def final(self) -> pd.DataFrame:
+        """What was measured on the final weights (the averaged ones, with iterate averaging), one row a seed."""
+        return pd.DataFrame(self.summary["final"])
+
+    def table(self) -> pd.DataFrame:
+        """Mean and sample standard deviation over seeds of every final measurement (sd NaN for a single seed)."""
+        values = self.final.drop(columns=["seed", "step"]).astype(float)
+        table = pd.DataFrame({"mean": values.mean(), "sd": values.std(ddof=1)})
+        return table.rename_axis("measurement").reset_index()
+
+    def document(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        return {"schema_version": SCHEMA_VERSION, "summary": self.summary}
+
+    def save(self, folder: Path | str) -> Path:
+        """Write every file of the record into `folder`, each atomically; the summary last, so that it marks the end."""
+        folder = Path(folder)
+        write_json(folder / RECIPE, {"schema_version": SCHEMA_VERSION, "recipe": self.config})
+        write_json(folder / MANIFEST, self.manifest.model_dump())
+        write_jsonl(folder / HISTORY, self.history.to_dict(orient="records"))
+        write_bytes(
+            folder / WEIGHTS,
+            save_tensors({name: np.ascontiguousarray(array) for name, array in self.weights.items()}),
+        )
+        write_json(folder / SUMMARY, self.document())
+        return folder
+
+
+def load_run(folder: Path | str) -> RunRecord:
+    """Read a record written by `topicscope train` or `RunRecord.save`.
+
+    Raises:
+        InputError: no such folder, an unfinished run, another schema version, or a damaged file.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError("no such run", received=str(folder), expected="a folder written by `topicscope train`")
+    missing = [name for name in (RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY) if not (folder / name).is_file()]
+    if missing:
+        raise InputError(
+            "the folder holds no finished run",
+            received=f"{folder} without {', '.join(missing)}",
+            expected="a folder written by `topicscope train`",
+            advice="run `topicscope train RECIPE --out DIR --resume` to finish an interrupted run",
+        )
+    document = _versioned(folder / SUMMARY)
+    try:
+        weights = load_tensors((folder / WEIGHTS).read_bytes())
+    except SafetensorError as error:
+        raise InputError("not a safetensors file", received=str(error), where=str(folder / WEIGHTS)) from error
+    return RunRecord(
+        config=_versioned(folder / RECIPE)["recipe"],
+        manifest=Manifest.model_validate(read_json(folder / MANIFEST)),
+        history=pd.DataFrame(read_jsonl(folder / HISTORY)),
+        weights=weights,
+        summary=document["summary"],
+    )
+
+
+def _versioned(path: Path) -> dict[str, Any]:
+    document = read_json(path)
+    found = document.get("schema_version") if isinstance(document, dict) else None
+    if found != SCHEMA_VERSION:
+        raise InputError(
+            "unknown schema version",
+            received=found,
+            expected=SCHEMA_VERSION,
+            where=str(path),
+            advice="read it with the version of topicscope that wrote it",
+        )
+    return dict(document)

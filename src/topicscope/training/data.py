@@ -1,0 +1,121 @@
+"""From a recipe's [data] and [masking] to topic models, streams of batches and held-out documents."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from topicscope.topics.counts import TokenCounts, count_tokens, population_counts, sampled_counts
+from topicscope.topics.documents import DocumentLaw, Documents
+from topicscope.topics.masking import MaskedBatch, Masking
+from topicscope.topics.streams import BatchStream, FixedDocuments, FreshDocuments, Population, SampledCounts
+from topicscope.topics.topic_model import TopicModel
+from topicscope.training.recipe import Recipe
+
+# The fixed set and the held-out documents are the same for every seed of a recipe, and never a seed's own documents.
+_FIXED_SET = 0x5E7
+_HELD_OUT = 0xE7A1
+# In an infinite document every pair has attention 0; its attention is read off as though it had this many tokens.
+POPULATION_LENGTH = 100
+
+
+def topic_model_of(recipe: Recipe) -> TopicModel:
+    """The topics that [data] describes."""
+    data = recipe.data
+    if data.topic_sizes is not None:
+        return TopicModel.unequal(data.topic_sizes, data.alpha)
+    if data.shared_words:
+        return TopicModel.overlapping(data.num_topics, data.words_per_topic, data.shared_words, data.alpha)
+    return TopicModel.disjoint(data.num_topics, data.words_per_topic, data.alpha)
+
+
+def masking_of(recipe: Recipe) -> Masking:
+    """The corruption that [masking] describes."""
+    m = recipe.masking
+    return Masking(
+        m.p_mask,
+        m.p_correct,
+        m.p_random,
+        weighting=recipe.training.weighting,
+        specials=recipe.data.specials,
+        hide_selected=m.hide_selected,
+    )
+
+
+def law_of(recipe: Recipe, topic_model: TopicModel) -> DocumentLaw:
+    """How documents of finite length are drawn."""
+    return DocumentLaw(topic_model, recipe.data.topics_per_document, recipe.data.length)
+
+
+def streams_of(recipe: Recipe, topic_model: TopicModel, seeds: list[int]) -> list[BatchStream]:
+    """One stream a seed; a single one, shared, where all seeds see the same batch at every step."""
+    masking, size = masking_of(recipe), recipe.training.batch_size
+    if recipe.data.source == "population":
+        assert recipe.data.topics_per_document is not None
+        return [Population(topic_model, recipe.data.topics_per_document, masking)]
+    law = law_of(recipe, topic_model)
+    if recipe.data.source == "fixed":
+        rng = np.random.default_rng([recipe.training.seed, _FIXED_SET])
+        batch = masking.apply(rng, law.draw(rng, recipe.data.documents))
+        whole = size == "all"
+        return [
+            FixedDocuments(batch, masking, None if size == "all" else size, s) for s in seeds[: 1 if whole else None]
+        ]
+    assert size != "all"
+    kind = FreshDocuments if recipe.data.source == "fresh" else SampledCounts
+    return [kind(law, masking, size, seed) for seed in seeds]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What every measurement is made on: the same for all seeds and steps.
+
+    batch: masked documents for the loss at token level (None without tokens). counts: the same for the reduced model.
+    plain: unmasked documents, on which attention is measured (None without tokens).
+    shares: float64 [document token], how many of each token a plain document holds.
+    """
+
+    batch: MaskedBatch | None
+    counts: TokenCounts
+    plain: MaskedBatch | None
+    shares: np.ndarray
+
+
+def held_out(recipe: Recipe, topic_model: TopicModel, *, by_query: bool) -> HeldOut:
+    """Fresh documents of the recipe's law; the exact expectation for a population; a fixed set itself, all of it."""
+    masking = masking_of(recipe)
+    D = masking.num_tokens(len(topic_model.vocabulary))
+    rng = np.random.default_rng([recipe.training.seed, _HELD_OUT])
+    count = recipe.history.documents
+    if recipe.data.source == "population":
+        tau = recipe.data.topics_per_document
+        assert tau is not None
+        counts = population_counts(topic_model, tau, masking, by_query=by_query)
+        theta = DocumentLaw(topic_model, tau).proportions(rng, count)
+        return HeldOut(None, counts, None, _padded(POPULATION_LENGTH * theta @ topic_model.phi, D))
+    law = law_of(recipe, topic_model)
+    if recipe.data.source == "counts":
+        counts = sampled_counts(rng, law, masking, count, by_query=by_query)
+        drawn = rng.multinomial(law.lengths(rng, count), law.proportions(rng, count) @ topic_model.phi)
+        return HeldOut(None, counts, None, _padded(drawn, D))
+    plain = _unmasked(law.draw(rng, count), masking)
+    if recipe.data.source == "fixed":
+        stream = streams_of(recipe, topic_model, [recipe.training.seed])[0]
+        assert isinstance(stream, FixedDocuments)
+        batch = stream.batch
+    else:
+        batch = masking.apply(rng, law.draw(rng, count))
+    counts = count_tokens(batch, D, masking.weighting, by_query=by_query)
+    shares = count_tokens(plain, D, "token", by_query=False).inputs * plain.attendable.sum(axis=1, keepdims=True)
+    return HeldOut(batch, counts, plain, shares)
+
+
+def _padded(words: np.ndarray, num_tokens: int) -> np.ndarray:
+    """Word counts to token counts: [MASK] first, START and END (absent) last."""
+    return np.pad(words.astype(np.float64), ((0, 0), (1, num_tokens - 1 - words.shape[1])))
+
+
+def _unmasked(documents: Documents, masking: Masking) -> MaskedBatch:
+    """The documents as they are, with START and END where the recipe has them, nothing selected."""
+    batch = masking.apply(np.random.default_rng(0), documents)
+    is_token = batch.labels != documents.vocabulary_size + 3
+    return MaskedBatch(batch.labels, batch.labels, np.zeros_like(is_token), is_token, batch.vocabulary_size)
