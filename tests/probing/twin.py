@@ -1,0 +1,69 @@
+"""The slow twin of the attention sums: one unit at a time, one pair at a time, straight from Knowl 8."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+
+from topicscope.probing.alignment import AlignedUnit
+from topicscope.probing.lookup import TopicLookup
+from topicscope.probing.model import ModelView
+from topicscope.topics.pairs import PairClass
+
+
+def class_of(word_i: str, word_j: str, topics_i: set[int], topics_j: set[int]) -> PairClass:
+    """design.md's pair classes for two words at different places."""
+    if word_i == word_j:
+        return PairClass.same_word if topics_i else PairClass.same_word_no_topic
+    if not topics_i or not topics_j:
+        return PairClass.no_topic
+    return PairClass.same_topic if topics_i & topics_j else PairClass.different_topic
+
+
+def attention_of(view: ModelView, unit: AlignedUnit) -> dict[str, list[torch.Tensor]]:
+    """Attention [head, query, key] of every layer by the library's own output, without batches, hooks or padding."""
+    model = view._model
+    kernel = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    ids = torch.tensor([unit.input_ids])
+    inputs = {"input_ids": ids, "output_attentions": True}
+    if any(part.query_shift for part in view.parts):
+        start = torch.tensor([[model.config.decoder_start_token_id]])
+        inputs["decoder_input_ids"] = torch.cat([start, ids[:, :-1]], 1)
+    with torch.no_grad():
+        output = model.eval()(**inputs)
+    model.set_attn_implementation(kernel)
+    if "decoder_input_ids" in inputs:
+        names = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
+    else:
+        names = {view.parts[0].name: "attentions"}
+    return {part: [layer[0] for layer in output[name]] for part, name in names.items()}
+
+
+def pair_sums(
+    view: ModelView, units: Sequence[AlignedUnit], lookup: TopicLookup, configuration: int
+) -> dict[tuple[str, str, int, int, PairClass], tuple[float, float, int]]:
+    """(document, part, layer, head, class) -> (Σ A·L/100, Σ A·(i+1)/100, pairs)."""
+    membership = lookup.membership(configuration)
+    topics = {w: set(membership[i].nonzero()[0].tolist()) for i, w in enumerate(lookup.words)}
+    found: dict = defaultdict(lambda: (0.0, 0.0, 0))
+    for unit in units:
+        attention = attention_of(view, unit)
+        length = len(unit.input_ids)
+        for part in view.parts:
+            for i in range(length):
+                for j in range(length):
+                    text_i, text_j = i - part.query_shift, j - part.key_shift
+                    if text_i < 0 or text_j < 0 or text_i == text_j or (part.causal and j > i):
+                        continue
+                    word_i, word_j = unit.words[text_i], unit.words[text_j]
+                    if word_i is None or word_j is None:
+                        continue
+                    kind = class_of(word_i, word_j, topics[word_i], topics[word_j])
+                    for layer, weights in enumerate(attention[part.name]):
+                        for head in range(weights.shape[0]):
+                            a = float(weights[head, i, j])
+                            key = (unit.document_id, part.name, layer, head, kind)
+                            x, y, n = found[key]
+                            found[key] = (x + a * length / 100, y + a * (i + 1) / 100, n + 1)
+    return found
