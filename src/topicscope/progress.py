@@ -9,10 +9,10 @@ from typing import Protocol, runtime_checkable
 class Progress(Protocol):
     """Receives the state of long work. The command line draws it; the library's default ignores it."""
 
-    def start(self, task: str, total: float | None, unit: str) -> None:
+    def start(self, task: str, total: int | float | None, unit: str) -> None:
         """Work named `task` begins; `total` is None while unknown."""
 
-    def update(self, task: str, done: float) -> None:
+    def update(self, task: str, done: int | float) -> None:
         """`done` units of the task are finished so far."""
 
     def finish(self, task: str) -> None:
@@ -22,10 +22,10 @@ class Progress(Protocol):
 class SilentProgress:
     """The default: nobody is watching."""
 
-    def start(self, task: str, total: float | None, unit: str) -> None:
+    def start(self, task: str, total: int | float | None, unit: str) -> None:
         """Ignore."""
 
-    def update(self, task: str, done: float) -> None:
+    def update(self, task: str, done: int | float) -> None:
         """Ignore."""
 
     def finish(self, task: str) -> None:
@@ -33,7 +33,7 @@ class SilentProgress:
 
 
 @contextmanager
-def tracked(progress: Progress, task: str, total: float | None, unit: str = "") -> Iterator[None]:
+def tracked(progress: Progress, task: str, total: int | float | None, unit: str = "") -> Iterator[None]:
     """Open and surely close one task."""
     progress.start(task, total, unit)
     try:
