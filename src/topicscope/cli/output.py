@@ -57,15 +57,15 @@ class JsonProgress:
     """One JSON event a line on stderr, at most one a second and task."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, tuple[float, float | None, str]] = {}
+        self._tasks: dict[str, tuple[float, int | float | None, str]] = {}
         self._last: dict[str, float] = {}
 
-    def start(self, task: str, total: float | None, unit: str) -> None:
+    def start(self, task: str, total: int | float | None, unit: str) -> None:
         """Announce the task."""
         self._tasks[task] = (time.monotonic(), total, unit)
         self._emit("start", task, 0.0)
 
-    def update(self, task: str, done: float) -> None:
+    def update(self, task: str, done: int | float) -> None:
         """Report, unless the last report is younger than a second."""
         if time.monotonic() - self._last.get(task, 0.0) >= 1.0:
             self._emit("progress", task, done)
@@ -74,7 +74,7 @@ class JsonProgress:
         """Report the end."""
         self._emit("finish", task, None)
 
-    def _emit(self, event: str, task: str, done: float | None) -> None:
+    def _emit(self, event: str, task: str, done: int | float | None) -> None:
         started, total, unit = self._tasks[task]
         elapsed = time.monotonic() - started
         left = elapsed / done * (total - done) if done and total else None
@@ -99,11 +99,11 @@ class BarProgress:
         self._bars = bars
         self._ids: dict[str, Any] = {}
 
-    def start(self, task: str, total: float | None, unit: str) -> None:
+    def start(self, task: str, total: int | float | None, unit: str) -> None:
         """Add a bar."""
         self._ids[task] = self._bars.add_task(task, total=total, unit=unit)
 
-    def update(self, task: str, done: float) -> None:
+    def update(self, task: str, done: int | float) -> None:
         """Move the bar."""
         self._bars.update(self._ids[task], completed=done)
 

@@ -19,6 +19,7 @@ app = cyclopts.App(name="topics", help="Fit and show topic models.", help_format
 @app.command
 def fit(
     corpus: str,
+    /,
     *,
     topics: int = 100,
     output: Annotated[Path, Parameter(name=("--output", "-o"))] = Path("topics.npz"),
@@ -77,6 +78,7 @@ def fit(
 @app.command
 def show(
     file: Path,
+    /,
     *,
     words: int = 10,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -125,9 +127,11 @@ def _summary(topics: lda.Topics | WordList, words: int) -> dict[str, Any]:
 def _words_of(topics: lda.Topics | WordList, words: int) -> list[list[str]]:
     if isinstance(topics, lda.Topics):
         return topics.top_words(words)
-    listed = zip(topics.words, topics.topics, strict=True)
-    members = [(word, topic) for word, its_topics in listed for topic in its_topics]
-    return [[word for word, topic in members if topic == i][:words] for i in range(len(topics.labels))]
+    members: list[list[str]] = [[] for _ in topics.labels]
+    for word, its_topics in zip(topics.words, topics.topics, strict=True):
+        for topic in its_topics:
+            members[topic].append(word)
+    return [found[:words] for found in members]
 
 
 def _print(topics: lda.Topics | WordList, words: int) -> None:
