@@ -1,0 +1,128 @@
+"""Documents follow their law: topic proportions, words given topics, lengths."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from topicscope.errors import InputError
+from topicscope.topics import documents as module
+from topicscope.topics.documents import DocumentLaw
+from topicscope.topics.topic_model import TopicModel
+from topicscope.topics.vocabulary import Vocabulary
+
+
+def frequencies(words: np.ndarray, size: int) -> np.ndarray:
+    return np.bincount(words[words <= size] - 1, minlength=size)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda w: sum(w) > 1e-3))
+def test_alias_tables_hold_exactly_the_given_probabilities(weights) -> None:
+    """Exact, no sampling: a column is chosen with 1/n and then kept or redirected."""
+    phi = np.array([weights]) / np.sum(weights)
+    table = module._WordTable(phi)
+    implied = np.zeros(len(weights))
+    n = int(table.sizes[0])
+    for column in range(n):
+        implied[table.words[0, column]] += table.keep[0, column] / n
+        implied[table.alias[0, column]] += (1 - table.keep[0, column]) / n
+    np.testing.assert_allclose(implied, phi[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_word_frequencies_of_an_uneven_topic_model(seed) -> None:
+    weights = np.array([[5.0, 1, 0, 0, 2], [0, 0, 3, 1, 1]])
+    model = TopicModel.normalised(weights, Vocabulary.numbered(5))
+    law = DocumentLaw(model, topics_per_document=1, length=40)
+    words = law.draw(np.random.default_rng(seed), 4000).words
+    firsts = np.isin(words, (1, 2)).any(axis=1)
+    for topic, documents in ((0, words[firsts]), (1, words[~firsts])):
+        counts = frequencies(documents, 5)
+        support = model.phi[topic] > 0
+        assert not counts[~support].any()
+        assert chisquare(counts[support], counts.sum() * model.phi[topic, support]).pvalue > 1e-4
+        assert chisquare(counts[support], np.full(3, counts.sum() / 3)).pvalue < 1e-6
+
+
+def test_words_are_exchangeable_inside_a_document() -> None:
+    law = DocumentLaw(TopicModel.disjoint(4, 3), topics_per_document=2, length=10)
+    words = law.draw(np.random.default_rng(0), 20_000).words
+    for position in (0, 9):
+        assert chisquare(frequencies(words[:, position], 12)).pvalue > 1e-4
+    same = ((words[:, 0] - 1) // 3 == (words[:, 1] - 1) // 3).mean()
+    far = ((words[:, 0] - 1) // 3 == (words[:, 9] - 1) // 3).mean()
+    assert abs(same - 0.5) < 4 * 0.5 / np.sqrt(20_000)
+    assert abs(far - 0.5) < 4 * 0.5 / np.sqrt(20_000)
+
+
+@pytest.mark.parametrize(("T", "tau"), [(5, 2), (5, 5), (10, 1), (40, 3)])
+def test_tau_uniform_proportions_have_the_second_moment_kappa(T, tau) -> None:
+    law = DocumentLaw(TopicModel.disjoint(T, 2), tau, 50)
+    theta = law.proportions(np.random.default_rng(1), 60_000)
+    assert set(np.unique(theta)) <= {0.0, 1 / tau}
+    np.testing.assert_allclose(theta.sum(axis=1), 1)
+    kappa = (T - tau) / (tau * T * (T - 1))
+    expected = kappa * np.eye(T) + (1 / T - kappa) / T
+    np.testing.assert_allclose(theta.T @ theta / len(theta), expected, atol=5 / tau / np.sqrt(60_000 * T))
+
+
+def test_dirichlet_proportions_have_their_moments() -> None:
+    model = TopicModel.disjoint(4, 2, alpha=0.1)
+    theta = DocumentLaw(model).proportions(np.random.default_rng(2), 60_000)
+    np.testing.assert_allclose(theta.mean(axis=0), 0.25, atol=0.01)
+    # var θ_k = (1/T)(1-1/T)/(1 + Σ alpha)
+    np.testing.assert_allclose(theta.var(axis=0), 0.25 * 0.75 / 1.4, rtol=0.02)
+
+
+@pytest.mark.parametrize("T", [3, 40])
+def test_both_ways_of_choosing_topics_are_the_inverse_transform(T) -> None:
+    rng = np.random.default_rng(3)
+    theta, uniform = rng.dirichlet(np.ones(T), 6), rng.random((6, 25))
+    slow = [[min(int((u >= np.cumsum(row)).sum()), T - 1) for u in us] for row, us in zip(theta, uniform, strict=True)]
+    np.testing.assert_array_equal(module._categorical(theta, uniform), slow)
+
+
+def test_lengths_fill_the_range_and_the_rest_is_padding() -> None:
+    law = DocumentLaw(TopicModel.disjoint(3, 4), 2, (3, 7))
+    documents = law.draw(np.random.default_rng(4), 2000)
+    assert documents.words.shape == (2000, 7)
+    assert chisquare(np.bincount(documents.lengths)[3:]).pvalue > 1e-4
+    pad = documents.words == 15
+    np.testing.assert_array_equal(pad.sum(axis=1), 7 - documents.lengths)
+    assert (np.diff(pad.astype(int), axis=1) >= 0).all()
+    assert documents.words[~pad].min() >= 1
+    assert documents.words[~pad].max() <= 12
+    assert len(law.draw(np.random.default_rng(4), 0)) == 0
+
+
+def test_the_same_seed_gives_the_same_documents_and_another_seed_others() -> None:
+    law = DocumentLaw(TopicModel.disjoint(3, 4))
+    one, two, other = (law.draw(np.random.default_rng(s), 5).words for s in (7, 7, 8))
+    np.testing.assert_array_equal(one, two)
+    assert one.shape != other.shape or (one != other).any()
+
+
+@pytest.mark.parametrize(
+    "change", [{"topics_per_document": 0}, {"topics_per_document": 4}, {"length": 0}, {"length": (5, 4)}]
+)
+def test_impossible_laws_are_refused(change) -> None:
+    with pytest.raises(InputError):
+        DocumentLaw(TopicModel.disjoint(3, 4), **change)
+
+
+def test_unequal_and_overlapping_topics() -> None:
+    unequal = TopicModel.unequal([1, 3])
+    np.testing.assert_allclose(unequal.phi, [[1, 0, 0, 0], [0, 1 / 3, 1 / 3, 1 / 3]])
+    ring = TopicModel.overlapping(3, 3, 1)
+    assert len(ring.vocabulary) == 6
+    np.testing.assert_array_equal((ring.phi > 0).sum(axis=0), [2, 1, 2, 1, 2, 1])
+    np.testing.assert_allclose(TopicModel.overlapping(3, 4, 0).phi, TopicModel.disjoint(3, 4).phi)
+    for bad in (
+        lambda: TopicModel.unequal([2, 0]),
+        lambda: TopicModel.unequal([]),
+        lambda: TopicModel.overlapping(3, 3, 2),
+    ):
+        with pytest.raises(InputError):
+            bad()
