@@ -31,7 +31,7 @@ def loss_of(counts, arrays, loss="squared", attention="uniform", bias=None) -> f
 
 
 def topic_attention(T: int, v: int, alpha: float, beta: float) -> dict[str, np.ndarray]:
-    """W_K, W_Q with softmax weights α (same topic), β (same word), 1 elsewhere; [MASK] attends and is attended evenly."""
+    """W_K, W_Q with weights α (same topic), β (same word), 1 elsewhere; [MASK] attends and is attended evenly."""
     scores = np.zeros((T * v + 1, T * v + 1))
     scores[1:, 1:] = log(alpha) * np.kron(np.eye(T), np.ones((v, v))) + (log(beta) - log(alpha)) * np.eye(T * v)
     return {"W_K": scores * np.sqrt(T * v + 1), "W_Q": np.eye(T * v + 1)}
