@@ -1,7 +1,6 @@
 """`train`: a recipe in, a RunRecord out."""
 
 import hashlib
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,8 @@ from torch import Tensor
 from topicscope.errors import InputError, RunError
 from topicscope.models import why_not_reduced
 from topicscope.progress import Progress, SilentProgress, tracked
-from topicscope.records import Manifest, check_output_folder, describe_environment, read_json, write_json
+from topicscope.records import Manifest, describe_environment, read_json, write_json
+from topicscope.records.folder import prepare_output_folder
 from topicscope.records.manifest import now
 from topicscope.records.run_record import RECIPE, SCHEMA_VERSION, SUMMARY, RunRecord, load_run
 from topicscope.topics.topic_model import TopicModel
@@ -79,9 +79,7 @@ def train(
         if resume and folder.exists():
             run.restore(folder)
         else:
-            check_output_folder(folder, overwrite=overwrite)
-            if folder.exists():
-                shutil.rmtree(folder)
+            prepare_output_folder(folder, overwrite=overwrite)
         write_json(folder / RECIPE, {"schema_version": SCHEMA_VERSION, "recipe": recipe.model_dump()})
     with tracked(progress or SilentProgress(), recipe.name, run.total, "steps"):
         run.go(folder, progress or SilentProgress())

@@ -1,0 +1,121 @@
+"""Where a training run of the command line meets theory: matrices handed in, and values put beside measured ones."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from topicscope.errors import InputError
+from topicscope.records.run_record import RunRecord
+from topicscope.theory.value_matrix import (
+    diagonal_value_matrix,
+    minimum_norm_value_matrix,
+    value_matrix_blocks,
+    value_matrix_optimum,
+)
+from topicscope.topics.setting import Setting
+from topicscope.training.data import masking_of, topic_model_of
+from topicscope.training.recipe import Recipe
+
+_BLOCKS = ("mask_column", "different", "same", "diagonal")
+
+
+def resolve(recipe: Recipe, wanted: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The arrays that a recipe's [arrays] or [references] names, padded with zeros for START and END.
+
+    Raises:
+        InputError: a closed form that does not exist for these topics, or stands for another parameter.
+    """
+    return {parameter: _closed_form(recipe, parameter, form) for parameter, form in wanted.items()}
+
+
+def _closed_form(recipe: Recipe, parameter: str, form: str) -> np.ndarray:
+    belongs = "b_pred" if form == "theorem-1" else "W_V"
+    if parameter != belongs:
+        raise InputError(f"the closed form {form} is no {parameter}", received=parameter, expected=belongs)
+    topics = topic_model_of(recipe)
+    words = len(topics.vocabulary)
+    padding = masking_of(recipe).num_tokens(words) - 1 - words
+    infinite = _infinite_setting(recipe, topics.num_topics)
+    if form == "theorem-1":
+        bias = np.full(words + 1, -infinite.r / (infinite.a * words))
+        bias[0] = 0
+        return np.pad(bias, (0, padding))
+    matrix = _value_matrix(recipe, form, infinite, topics.phi)
+    return np.pad(matrix, (0, padding))
+
+
+def _value_matrix(recipe: Recipe, form: str, infinite: Setting, phi: np.ndarray) -> np.ndarray:
+    regular = not (recipe.data.topic_sizes or recipe.data.shared_words)
+    if form == "theorem-2":
+        return value_matrix_optimum(infinite) if regular else minimum_norm_value_matrix(phi, infinite)
+    setting = recipe.setting()
+    if form == "finite-n" and setting is not None:
+        return value_matrix_optimum(setting, recipe.training.ridge.get("W_V", 0.0))
+    if form == "diagonal" and regular:
+        return diagonal_value_matrix(infinite)
+    raise InputError(
+        f"no closed form {form} for these documents",
+        expected="disjoint topics of one size" + ("" if form == "diagonal" else ", τ topics a document, one length"),
+    )
+
+
+def _infinite_setting(recipe: Recipe, num_topics: int) -> Setting:
+    """The set-up at N = ∞. Without ridge its optimum does not depend on τ < T, so a Dirichlet law does not matter."""
+    data, masking = recipe.data, recipe.masking
+    tau = data.topics_per_document or 1
+    return Setting(num_topics, data.words_per_topic, tau, masking.p_mask, masking.p_correct, masking.p_random)
+
+
+def add_theory(record: RunRecord, recipe: Recipe) -> None:
+    """Put `value_matrix` or `embedding` into the record's summary, measured and theory side by side."""
+    final = record.summary["final"]
+    if "W_V_diagonal" in final[0] and "W_V" not in record.summary["frozen"]:
+        theory, reason = _value_theory(recipe)
+        record.summary["value_matrix"] = _beside(
+            {n: [row[f"W_V_{n}"] for row in final] for n in _BLOCKS}, theory, reason
+        )
+    if "E_diagonal" in final[0]:
+        v = recipe.data.words_per_topic
+        gaps = [((v - 1) * row["E_same"] + row["E_diagonal"]) / v - row["E_different"] for row in final]
+        theory, reason = _embedding_theory(recipe)
+        record.summary["embedding"] = _beside({"gap": gaps}, theory, reason)
+
+
+def _beside(measured: dict[str, list[float]], theory: dict[str, float] | None, reason: str | None) -> dict[str, Any]:
+    mean = {name: float(np.mean(values)) for name, values in measured.items()}
+    spread = {name: float(np.std(v, ddof=1)) if len(v) > 1 else None for name, v in measured.items()}
+    deviation = {name: mean[name] / value - 1 for name, value in theory.items() if value} if theory else None
+    return {"measured": mean, "sd": spread, "theory": theory, "relative_deviation": deviation, "no_theory": reason}
+
+
+def _value_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
+    model, setting = recipe.model, recipe.setting()
+    plain = model.head == "tied" and model.bias == "zero" and model.embedding == "one-hot"
+    plain = plain and (model.layers, model.heads, model.positions, model.feed_forward) == (1, 1, 0, 0)
+    if not plain or model.residual or model.layer_norm or model.output_projection:
+        return None, "the model is not Theorem 2's"
+    if setting is None:
+        return None, "the closed form needs disjoint topics of one size, τ topics a document and one length"
+    if recipe.training.loss != "squared" or model.attention != "uniform":
+        return None, "the closed form needs the squared loss and uniform attention"
+    if recipe.masking.hide_selected or recipe.data.specials:
+        return None, "the closed form attends every position, and there are no START and END"
+    blocks = value_matrix_blocks(setting, recipe.training.ridge.get("W_V", 0.0))
+    return {name: float(getattr(blocks, name)) for name in _BLOCKS}, None
+
+
+def _embedding_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
+    """Theorem 1's gap 1/(a v), times (d - 1)/(T - 1) at widths below T - with the fixed bias (theory.md 2)."""
+    model, setting = recipe.model, recipe.setting()
+    if setting is None or setting.num_topics == 1:
+        return None, "Theorem 1 needs at least two disjoint topics of one size and τ topics a document"
+    if recipe.training.loss != "squared" or model.attention != "uniform" or model.value != "identity":
+        return None, "Theorem 1 needs the squared loss, uniform attention and W_V = I"
+    if model.head != "tied" or recipe.arrays.get("b_pred") != "theorem-1":
+        return None, "Theorem 1 needs a tied head and its own fixed bias"
+    assert model.width is not None
+    infinite = replace(setting, document_length=None)
+    rank = min(1.0, (model.width - 1) / (setting.num_topics - 1))
+    return {"gap": rank / (infinite.a * setting.words_per_topic)}, None

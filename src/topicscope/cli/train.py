@@ -1,0 +1,112 @@
+"""`topicscope train`: a recipe, several seeds, and theory beside what came out."""
+
+import shlex
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+from cyclopts import Parameter
+
+from topicscope.cli.closed_forms import add_theory, resolve
+from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.records import write_json
+from topicscope.records.run_record import SUMMARY, RunRecord
+from topicscope.training.loop import train as run_training
+from topicscope.training.recipe import Recipe, load_recipe
+
+
+def train(
+    recipe: Path,
+    /,
+    *,
+    seeds: int = 1,
+    out: Path | None = None,
+    resume: Annotated[bool, Parameter(negative=())] = False,
+    overwrite: Annotated[bool, Parameter(negative=())] = False,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    progress: ProgressStyle = "auto",
+) -> None:
+    """Train the paper's transformers from a recipe, for several seeds at once.
+
+    Parameters
+    ----------
+    recipe
+        A TOML recipe; `recipes/` holds one for each experiment of the paper.
+    seeds
+        Number of runs; they are trained together.
+    out
+        Folder for the record and checkpoints; a fresh one under topicscope-runs/ unless given.
+    resume
+        Continue the run in --out, to the same numbers as an unbroken one.
+    overwrite
+        Replace what is in --out.
+    set_
+        Change one value of the recipe, table.key=value, such as training.steps=2000; may be given several times.
+    json
+        Print summary.json on stdout.
+    progress
+        How progress is shown on stderr.
+    """
+    chosen = load_recipe(recipe, set_)
+    target = Path("topicscope-runs") / f"{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
+    with show_progress(progress) as shown:
+        record = run_training(
+            chosen,
+            seeds=seeds,
+            out=target,
+            resume=resume and out is not None,
+            overwrite=overwrite,
+            arrays=resolve(chosen, chosen.arrays),
+            references=resolve(chosen, chosen.references),
+            progress=shown,
+            command=shlex.join(["topicscope", *sys.argv[1:]]),
+        )
+    add_theory(record, chosen)
+    write_json(target / SUMMARY, record.document())
+    if json:
+        print_json(record.document())
+    else:
+        show(record, chosen, target)
+
+
+def show(record: RunRecord, recipe: Recipe, folder: Path) -> None:
+    """Tables of the final measurements, theory and stages, on stdout."""
+    summary = record.summary
+    engine = f"{summary['engine']} engine" + (f" ({summary['engine_reason']})" if summary["engine_reason"] else "")
+    title = f"{summary['name']}: {summary['seeds']} seed(s), {summary['steps']} steps, {engine}, {summary['seconds']} s"
+    print_lines([title, *([recipe.description] if recipe.description else []), ""])
+    for name, heading in (("value_matrix", "W_V: block means"), ("embedding", "E = W_Eᵀ W_E: same - different topic")):
+        if name in summary:
+            _print_beside(heading, summary[name])
+    print_table(
+        "On the final weights: mean over seeds",
+        ["measurement", "mean", "sd"],
+        [[row["measurement"], _cell(row["mean"]), _cell(row["sd"])] for _, row in record.table().iterrows()],
+        f"frozen: {', '.join(summary['frozen']) or 'nothing'}",
+    )
+    print_lines([f"seed {stages['seed']}: {stages['verdict']}" for stages in summary.get("stages", [])])
+    print_lines([f"record: {folder}"])
+
+
+def _print_beside(heading: str, part: dict[str, Any]) -> None:
+    theory, deviation = part["theory"] or {}, part["relative_deviation"] or {}
+    print_table(
+        heading,
+        ["entries", "measured", "sd", "theory", "deviation"],
+        [
+            [name, value, part["sd"][name], theory.get(name), _percent(deviation.get(name))]
+            for name, value in part["measured"].items()
+        ],
+        part["no_theory"] and f"no theory: {part['no_theory']}",
+    )
+
+
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{100 * value:+.2f} %"
+
+
+def _cell(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
