@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from mwparserfromhell.parser import ParserError
+
 from topicscope.errors import InputError
 from topicscope.topics.document import Document, Faults
 from topicscope.topics.wikitext import Namespaces, strip_wikitext
@@ -150,4 +152,10 @@ def read_dump(stream: BinaryIO, where: Path, faults: Faults) -> Iterator[Documen
         elif page.namespace != "0" or page.model != "wikitext":
             faults.skip("not an article")
         else:
-            yield Document(page.title, strip_wikitext(page.text, namespaces))
+            try:
+                text = strip_wikitext(page.text, namespaces)
+            except (ParserError, RecursionError) as error:
+                problem = InputError("an article cannot be parsed", received=str(error), where=f"{where}, {page.title}")
+                faults.bad("wikitext not parsed", problem)
+                continue
+            yield Document(page.title, text)

@@ -1,14 +1,10 @@
 """Readers of plain text, JSON lines, CSV and Parquet, compressed or not: bytes in, documents out, one at a time."""
 
 import csv
-import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,49 +12,13 @@ import pyarrow.parquet as pq
 from topicscope.errors import InputError
 from topicscope.topics.document import Document, Faults, is_encodable
 from topicscope.topics.mediawiki import read_dump
+from topicscope.topics.source import COMPRESSIONS, Source, check_encoding, decoded_lines, not_decodable, open_bytes
 
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 SKIP_ADVICE = "correct it, or leave such lines out and count them with --on-error skip"
 _BATCH_ROWS = 256
 
 
-@dataclass(frozen=True)
-class Source:
-    """A file or folder with what the user said about it."""
-
-    path: Path
-    text_column: str = "text"
-    id_column: str | None = None
-    encoding: str = "utf-8"
-
-
 Reader = Callable[[Source, Faults], Iterator[Document]]
-
-
-@contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The decompressed bytes of a file.
-
-    Arrow decompresses, because it notices a truncated stream in all three formats.
-
-    Raises:
-        InputError: missing, unreadable, truncated or not compressed as its name says.
-    """
-    try:
-        with open(path, "rb") as raw:
-            if path.suffix not in COMPRESSIONS:
-                yield raw
-                return
-            with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), COMPRESSIONS[path.suffix])) as stream:
-                yield cast(BinaryIO, stream)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(
-            "the file cannot be read",
-            received=getattr(error, "strerror", None) or str(error),
-            expected=f"a complete {path.suffix} file" if path.suffix in COMPRESSIONS else "a readable file",
-            where=path,
-            advice="check path and permissions; copy or download it again if it is truncated",
-        ) from error
 
 
 def reader_of(source: Source) -> Reader:
@@ -92,61 +52,14 @@ def reader_of(source: Source) -> Reader:
     return reader
 
 
-def check_encoding(encoding: str) -> None:
-    """Refuse unknown encodings and those where a line break is not one byte (UTF-16), as lines are cut as bytes."""
-    try:
-        usable = "\n".encode(encoding) == b"\n"
-    except (LookupError, ValueError) as error:
-        raise InputError(
-            "unknown encoding", received=encoding, expected="a name Python knows, such as utf-8, latin-1, cp1252"
-        ) from error
-    if not usable:
-        raise InputError(
-            "this encoding cannot be read line by line",
-            received=encoding,
-            expected="utf-8, or another encoding that extends ASCII",
-            advice=f"convert the file: iconv -f {encoding} -t utf-8",
-        )
-
-
-def decoded_lines(source: Source, stream: BinaryIO, faults: Faults) -> Iterator[str]:
-    """The lines of a stream as text, line breaks kept.
-
-    With on_error="skip" an undecodable byte becomes a lone surrogate, by which `row_document` knows the row to leave
-    out; so a broken line inside a quoted CSV field cannot shift what follows.
-    """
-    encoding = "utf-8-sig" if re.fullmatch(r"utf[-_]?8", source.encoding.lower()) else source.encoding
-    errors = "strict" if faults.on_error == "stop" else "surrogateescape"
-    offset = 0
-    for number, line in enumerate(stream, start=1):
-        try:
-            # A byte order mark stands only at the start; elsewhere the character is text.
-            yield line.decode(encoding if number == 1 else source.encoding, errors)
-        except UnicodeDecodeError as error:
-            raise not_decodable(source, line, error, offset, number) from error
-        offset += len(line)
-
-
-def not_decodable(source: Source, data: bytes, error: UnicodeDecodeError, offset: int, line: int) -> InputError:
-    """The error that names the byte; `offset` and `line` (from 1) say where `data` starts."""
-    line += data.count(b"\n", 0, error.start)
-    return InputError(
-        f"the file is not {source.encoding} text",
-        received=f"byte 0x{data[error.start]:02x} at offset {offset + error.start} ({error.reason})",
-        expected=f"{source.encoding} text",
-        where=f"{source.path}, line {line}",
-        advice="name the encoding with --encoding (latin-1, cp1252, …), or use --on-error skip",
-    )
-
-
-def row_document(
-    source: Source, faults: Faults, where: str, number: int, text: object, identity: object
-) -> Document | None:
+def row_document(faults: Faults, where: str, text: object, identity: object) -> Document | None:
     """A row's document, or None where the row is bad and bad rows are skipped. A missing text (None) is empty."""
     text = "" if text is None else text
-    identity = number if source.id_column is None else identity
     if not isinstance(text, str):
-        faults.bad("text is not a string", InputError("the text is not a string", received=text, where=where))
+        faults.bad(
+            "text is not a string",
+            InputError("the text is not a string", received=text, expected="a string", where=where, advice=SKIP_ADVICE),
+        )
     elif not is_encodable(text) or not is_encodable(str(identity)):
         faults.bad("not valid text", InputError("the text is not valid Unicode", where=where, advice=SKIP_ADVICE))
     elif identity is None or isinstance(identity, (dict, list)):
@@ -159,9 +72,9 @@ def row_document(
 def require_columns(source: Source, columns: list[str]) -> None:
     """Refuse a table without the columns asked for, and name those there are."""
     for option, column in (("--text-column", source.text_column), ("--id-column", source.id_column)):
-        if column is not None and column not in columns:
+        if column is not None and columns.count(column) != 1:
             raise InputError(
-                f'no column "{column}"',
+                f'no column "{column}"' if column not in columns else f'more than one column "{column}"',
                 received=f"columns {', '.join(columns)}" if columns else "no columns",
                 where=source.path,
                 advice=f"name one of them by {option}",
@@ -173,7 +86,7 @@ def read_lines(source: Source, faults: Faults) -> Iterator[Document]:
     with open_bytes(source.path) as stream:
         for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
             where = f"{source.path}, line {number}"
-            document = row_document(Source(source.path), faults, where, number, line.rstrip("\r\n"), None)
+            document = row_document(faults, where, line.rstrip("\r\n"), number)
             if document is not None:
                 yield document
 
@@ -192,9 +105,9 @@ def read_folder(source: Source, faults: Faults) -> Iterator[Document]:
         except UnicodeDecodeError as error:
             faults.bad("not valid text", not_decodable(Source(path, encoding=source.encoding), data, error, 0, 1))
             continue
-        document = row_document(source, faults, str(path), 0, text.replace("\r\n", "\n"), name)
+        document = row_document(faults, str(path), text.replace("\r\n", "\n"), name)
         if document is not None:
-            yield Document(name, document.text)
+            yield document
 
 
 def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
@@ -226,8 +139,8 @@ def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
                     ),
                 )
                 continue
-            identity = row[source.id_column] if source.id_column else None
-            document = row_document(source, faults, where, number, row[source.text_column], identity)
+            identity = row[source.id_column] if source.id_column else number
+            document = row_document(faults, where, row[source.text_column], identity)
             if document is not None:
                 yield document
 
@@ -261,30 +174,30 @@ def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Docu
         columns: list[str] | None = None
         number = 0
         while True:
+            problem = None
             try:
                 row = next(rows, None)
             except csv.Error as error:
-                row = []
-                problem = str(error)
-            else:
-                problem = f"{len(row or [])} fields, while the header has {len(columns or [])}"
+                row, problem = [], str(error)
             if row is None:
                 return
             if columns is None:
                 columns = row
                 require_columns(source, columns)
                 continue
+            if not row and problem is None:
+                faults.skip("blank line")
+                continue
             number += 1
             where = f"{source.path}, line {rows.line_num}"
             if len(row) != len(columns):
-                faults.bad(
-                    "not a row of the table",
-                    InputError("a row that does not fit the table", received=problem, where=where, advice=SKIP_ADVICE),
-                )
+                problem = problem or f"{len(row)} fields, while the header has {len(columns)}"
+                misfit = InputError("a row does not fit the table", received=problem, where=where, advice=SKIP_ADVICE)
+                faults.bad("not a row of the table", misfit)
                 continue
             values = dict(zip(columns, row, strict=True))
-            identity = values[source.id_column] if source.id_column else None
-            document = row_document(source, faults, where, number, values[source.text_column], identity)
+            identity = values[source.id_column] if source.id_column else number
+            document = row_document(faults, where, values[source.text_column], identity)
             if document is not None:
                 yield document
 
@@ -305,11 +218,11 @@ def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
                 where = f"{source.path}, row {number}"
                 try:
                     text = texts[row].as_py()
-                    identity = batch.column(source.id_column)[row].as_py() if source.id_column else None
+                    identity = batch.column(source.id_column)[row].as_py() if source.id_column else number
                 except ValueError:
                     faults.bad("not valid text", InputError("the text is not UTF-8", where=where, advice=SKIP_ADVICE))
                     continue
-                document = row_document(source, faults, where, number, text, identity)
+                document = row_document(faults, where, text, identity)
                 if document is not None:
                     yield document
 

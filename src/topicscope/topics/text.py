@@ -10,7 +10,8 @@ from typing import get_args
 
 from topicscope.errors import InputError
 from topicscope.topics.document import Document, Faults, OnError, is_encodable
-from topicscope.topics.readers import Source, reader_of
+from topicscope.topics.readers import reader_of
+from topicscope.topics.source import Source
 from topicscope.topics.wikipedia import read_sample, sample_dump
 
 __all__ = ["Corpus", "Document", "OnError", "corpus_from", "open_corpus", "wikipedia_sample"]

@@ -1,0 +1,100 @@
+"""A source of text as bytes and as lines: decompressed, decoded, and with the place of every fault."""
+
+import codecs
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from topicscope.errors import InputError
+from topicscope.topics.document import Faults
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder with what the user said about it."""
+
+    path: Path
+    text_column: str = "text"
+    id_column: str | None = None
+    encoding: str = "utf-8"
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The decompressed bytes of a file.
+
+    Arrow decompresses, because it notices a truncated stream in all three formats.
+
+    Raises:
+        InputError: missing, unreadable, truncated or not compressed as its name says.
+    """
+    try:
+        with open(path, "rb") as raw:
+            if path.suffix not in COMPRESSIONS:
+                yield raw
+                return
+            with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), COMPRESSIONS[path.suffix])) as stream:
+                yield cast(BinaryIO, stream)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(
+            "the file cannot be read",
+            received=getattr(error, "strerror", None) or str(error),
+            expected=f"a complete {path.suffix} file" if path.suffix in COMPRESSIONS else "a readable file",
+            where=path,
+            advice="check path and permissions; copy or download it again if it is truncated",
+        ) from error
+
+
+def check_encoding(encoding: str) -> None:
+    """Refuse unknown encodings and those where a line break is not one byte (UTF-16), as lines are cut as bytes."""
+    try:
+        usable = "\n".encode(encoding).removeprefix(codecs.BOM_UTF8) == b"\n"
+    except (LookupError, ValueError) as error:
+        raise InputError(
+            "unknown encoding", received=encoding, expected="a name Python knows, such as utf-8, latin-1, cp1252"
+        ) from error
+    if not usable:
+        raise InputError(
+            "this encoding cannot be read line by line",
+            received=encoding,
+            expected="utf-8, or another encoding that extends ASCII",
+            advice=f"convert the file: iconv -f {encoding} -t utf-8",
+        )
+
+
+def decoded_lines(source: Source, stream: BinaryIO, faults: Faults) -> Iterator[str]:
+    """The lines of a stream as text, line breaks kept.
+
+    With on_error="skip" an undecodable byte becomes a lone surrogate, by which `row_document` knows the row to leave
+    out; so a broken line inside a quoted CSV field cannot shift what follows.
+    """
+    is_utf8 = codecs.lookup(source.encoding).name.startswith("utf-8")
+    errors = "strict" if faults.on_error == "stop" else "surrogateescape"
+    offset = 0
+    for number, line in enumerate(stream, start=1):
+        try:
+            # A byte order mark stands only at the start; elsewhere the character is text.
+            yield line.decode("utf-8-sig" if is_utf8 and number == 1 else source.encoding, errors)
+        except UnicodeDecodeError as error:
+            raise not_decodable(source, line, error, offset, number) from error
+        offset += len(line)
+
+
+def not_decodable(source: Source, data: bytes, error: UnicodeDecodeError, offset: int, line: int) -> InputError:
+    """The error that names the byte; `offset` and `line` (from 1) say where `data` starts."""
+    # The decoder may have seen the data without its byte order mark.
+    start = error.start + len(data) - len(error.object)
+    return InputError(
+        f"the file is not {source.encoding} text",
+        received=f"byte 0x{data[start]:02x} at offset {offset + start} ({error.reason})",
+        expected=f"{source.encoding} text",
+        where=f"{source.path}, line {line + data.count(10, 0, start)}",
+        advice="name the encoding with --encoding (latin-1, cp1252, …), or use --on-error skip",
+    )

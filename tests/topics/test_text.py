@@ -1,0 +1,400 @@
+"""Every format gives the same documents; every fault is an InputError that says where, or is counted."""
+
+import csv
+import hashlib
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from topicscope.errors import InputError
+from topicscope.topics.text import Corpus, Document, corpus_from, open_corpus
+
+TEXTS = ["The first text.", "Zweiter, mit Ümlaut und 漢字.", 'Third "quoted"\ttext, with a comma.']
+TABLE_TEXTS = [*TEXTS[:2], "Third\nwith a line break."]
+COMPRESSIONS = {"": None, ".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+def write(path: Path, data: bytes) -> Path:
+    """Bytes, compressed as the name says."""
+    kind = COMPRESSIONS.get(path.suffix)
+    if kind is None:
+        path.write_bytes(data)
+    else:
+        with pa.CompressedOutputStream(pa.OSFile(str(path), "wb"), kind) as stream:
+            stream.write(data)
+    return path
+
+
+def table_bytes(path: Path, delimiter: str, rows: list[list[str]]) -> bytes:
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, delimiter=delimiter).writerows(rows)
+    return path.read_bytes()
+
+
+def sample_file(folder: Path, kind: str, compression: str) -> tuple[Path, list[str]]:
+    """A file of each kind, written by other code than ours reads with where there is some."""
+    path, texts = folder / f"corpus.{kind}{compression}", TABLE_TEXTS
+    if kind == "txt":
+        texts = TEXTS
+        data = "\n".join(texts).encode()
+    elif kind in ("jsonl", "ndjson", "json"):
+        data = "".join(json.dumps({"name": f"n{i}", "text": t}) + "\r\n" for i, t in enumerate(texts)).encode()
+    elif kind in ("csv", "tsv"):
+        rows = [["name", "text"], *([f"n{i}", t] for i, t in enumerate(texts))]
+        data = table_bytes(folder / "plain", "," if kind == "csv" else "\t", rows)
+    elif kind == "parquet":
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"name": [f"n{i}" for i in range(3)], "text": texts}), sink)
+        data = sink.getvalue().to_pybytes()
+    else:
+        pages = "".join(
+            f"<page><title>n{i}</title><revision><text>{t}</text></revision></page>" for i, t in enumerate(TEXTS)
+        )
+        data, texts = f"<mediawiki>{pages}</mediawiki>".encode(), [t.replace("\t", " ") for t in TEXTS]
+    return write(path, data), texts
+
+
+KINDS = ["txt", "jsonl", "ndjson", "json", "csv", "tsv", "parquet", "xml"]
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_gives_its_documents(tmp_path: Path, kind: str, compression: str) -> None:
+    path, texts = sample_file(tmp_path, kind, compression)
+    corpus = open_corpus(path)
+    assert [document.text for document in corpus] == texts
+    assert [document.text for document in corpus] == texts
+    assert [document.id for document in corpus] == (["n0", "n1", "n2"] if kind == "xml" else ["1", "2", "3"])
+    assert corpus.skipped == {}
+    assert corpus.name == path.name
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_columns_can_be_named(tmp_path: Path, kind: str) -> None:
+    path, texts = sample_file(tmp_path, kind, "")
+    assert [tuple(vars(d).values()) for d in open_corpus(path, id_column="name")] == [
+        (f"n{i}", text) for i, text in enumerate(texts)
+    ]
+    assert [d.text for d in open_corpus(path, text_column="name")] == ["n0", "n1", "n2"]
+    for wrong in ({"text_column": "body"}, {"id_column": "body"}):
+        with pytest.raises(InputError, match='no column "body"') as error:
+            open_corpus(path, **wrong)
+        assert "name, text" in str(error.value)
+
+
+def test_folder_gives_files_by_path(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    write(tmp_path / "b.txt", b"second\r\n\r\nfile")
+    write(tmp_path / "a.txt.gz", b"first\nfile")
+    write(tmp_path / "sub" / "c.txt", b"\xef\xbb\xbfthird")
+    write(tmp_path / "note.md", b"no corpus")
+    corpus = open_corpus(tmp_path)
+    assert [tuple(vars(d).values()) for d in corpus] == [
+        ("a.txt.gz", "first\nfile"),
+        ("b.txt", "second\n\nfile"),
+        ("sub/c.txt", "third"),
+    ]
+    assert corpus.skipped == {"not a .txt file": 1}
+
+
+def test_symptom_23_a_generator_is_refused_with_advice() -> None:
+    for once in ((text for text in TEXTS), iter(TEXTS), map(str, TEXTS)):
+        with pytest.raises(InputError, match="only once") as error:
+            corpus_from(once)
+        assert "list(documents)" in str(error.value)
+
+    class Again:
+        def __iter__(self) -> Iterator[str]:
+            return iter(TEXTS)
+
+    corpus = corpus_from(Again())
+    assert [d.text for d in corpus] == [d.text for d in corpus] == TEXTS
+
+
+def test_live_objects_of_all_kinds() -> None:
+    items = ["a", Document("x", "b"), ("y", "c"), (7, "d"), {"text": "e", "name": "z"}]
+    assert [tuple(vars(d).values()) for d in corpus_from(items)] == [
+        ("1", "a"),
+        ("x", "b"),
+        ("y", "c"),
+        ("7", "d"),
+        ("5", "e"),
+    ]
+    named = corpus_from([{"body": "e", "name": "z"}], text_column="body", id_column="name")
+    assert list(named) == [Document("z", "e")]
+    assert corpus_from(named) is named
+
+
+@pytest.mark.parametrize(
+    "item", [3, None, ("a", "b", "c"), ("a", 3), {"body": "x"}, b"bytes", "\ud800", {"text": None}]
+)
+def test_other_live_objects_are_refused(item: object) -> None:
+    with pytest.raises(InputError, match="item 2"):
+        list(corpus_from(["good", item]))
+
+
+def test_a_single_string_is_no_corpus() -> None:
+    with pytest.raises(InputError, match="single string"):
+        corpus_from("abc")
+
+
+def test_fingerprint_is_of_ids_and_texts_in_order(tmp_path: Path) -> None:
+    corpus = corpus_from([("a", "bc"), ("d", "e")])
+    by_hand = hashlib.sha256()
+    for part in (b"a", b"bc", b"d", b"e"):
+        by_hand.update(len(part).to_bytes(8, "big") + part)
+    assert corpus.fingerprint() == by_hand.hexdigest()
+    others = [[("ab", "c"), ("d", "e")], [("d", "e"), ("a", "bc")], [("a", "bc")], [("a", "bc"), ("d", "E")]]
+    prints = {corpus_from(other).fingerprint() for other in others} | {corpus.fingerprint()}
+    assert len(prints) == 5
+    # The same texts from a file of another format are the same corpus.
+    path, _ = sample_file(tmp_path, "csv", ".zst")
+    again, _ = sample_file(tmp_path, "parquet", "")
+    assert open_corpus(path).fingerprint() == open_corpus(again).fingerprint()
+
+
+def test_a_corpus_that_changes_between_passes_is_noticed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"one\ntwo")
+    corpus = open_corpus(path)
+    assert len(list(corpus)) == 2
+    path.write_bytes(b"one\nthree")
+    with pytest.raises(InputError, match="changed between two passes"):
+        list(corpus)
+
+
+def test_a_text_longer_than_the_csv_module_allows_by_default(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b"text\n" + b"word " * 100_000 + b"\n")
+    assert len(next(iter(open_corpus(path))).text) == 500_000
+
+
+# A bad file, what the error must name, and with on_error="skip" what is counted beside which texts.
+BAD: list[tuple[str, bytes, list[str], list[str], dict[str, int]]] = [
+    (
+        "bad.txt",
+        b"good\nna\xefve\nfine",
+        ["line 2", "0xef at offset 7", "--encoding", "--on-error skip"],
+        ["good", "fine"],
+        {"not valid text": 1},
+    ),
+    ("bom.txt", b"\xef\xbb\xbfa\xff\nfine", ["line 1", "0xff at offset 4"], ["fine"], {"not valid text": 1}),
+    (
+        "bad.jsonl",
+        b'{"text": "good"}\n{"text": \n{"body": 1}\n[1]\n{"text": 5}\n{"text": "\\ud800"}\n\n{"text": "fine"}\n',
+        ["line 2", "not a JSON object"],
+        ["good", "fine"],
+        {
+            "not JSON": 1,
+            'no column "text"': 1,
+            "not a JSON object": 1,
+            "text is not a string": 1,
+            "not valid text": 1,
+            "blank line": 1,
+        },
+    ),
+    (
+        "column.jsonl",
+        b'{"text": "a"}\n{"body": "b"}',
+        ["line 2", "columns body", "--text-column"],
+        ["a"],
+        {'no column "text"': 1},
+    ),
+    ("deep.jsonl", b'{"text": "a"}\n' + b"[" * 100_000, ["line 2"], ["a"], {"not JSON": 1}),
+    (
+        "bad.csv",
+        b'text,n\ngood,1\nno second\n"two\nlines \xff",2\n"x"y,3\nfine,4\n',
+        ["line 3", "1 fields, while the header has 2"],
+        ["good", "fine"],
+        {"not a row of the table": 2, "not valid text": 1},
+    ),
+    (
+        "quote.csv",
+        b'text\ngood\n"never closed\n',
+        ["line 3", "unexpected end"],
+        ["good"],
+        {"not a row of the table": 1},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "messages", "texts", "skipped"), BAD, ids=[bad[0] for bad in BAD])
+def test_a_bad_line_stops_with_its_place_or_is_counted(
+    tmp_path: Path, name: str, data: bytes, messages: list[str], texts: list[str], skipped: dict[str, int]
+) -> None:
+    path = write(tmp_path / name, data)
+    with pytest.raises(InputError) as error:
+        list(open_corpus(path))
+    assert [message for message in [str(path), *messages] if message not in str(error.value)] == []
+    corpus = open_corpus(path, on_error="skip")
+    assert [d.text for d in corpus] == texts
+    assert corpus.skipped == skipped
+
+
+def test_an_undecodable_file_in_a_folder(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", b"good")
+    write(tmp_path / "b.txt", b"good\n\nna\xefve")
+    with pytest.raises(InputError, match="0xef at offset 8") as error:
+        list(open_corpus(tmp_path))
+    assert "b.txt, line 3" in str(error.value)
+    corpus = open_corpus(tmp_path, on_error="skip")
+    assert [d.id for d in corpus] == ["a.txt"]
+    assert corpus.skipped == {"not valid text": 1}
+    assert [d.text for d in open_corpus(tmp_path, encoding="latin-1")] == ["good", "good\n\nnaïve"]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-8-sig", "gb18030"])
+def test_other_encodings(tmp_path: Path, encoding: str) -> None:
+    text = "漢字" if encoding == "gb18030" else "naïve"
+    path = write(tmp_path / "a.txt", f"{text}\nb".encode(encoding))
+    assert [d.text for d in open_corpus(path, encoding=encoding)] == [text, "b"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "klingon", "hex", "a\0b", ""])
+def test_unusable_encodings_are_refused(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(InputError, match="encoding"):
+        open_corpus(write(tmp_path / "a.txt", b"a"), encoding=encoding)
+
+
+@pytest.mark.parametrize("compression", [".gz", ".bz2", ".zst"])
+def test_truncated_and_false_archives_are_refused(tmp_path: Path, compression: str) -> None:
+    lines = "".join(f"{hashlib.sha256(str(i).encode()).hexdigest()}\n" for i in range(20_000))
+    path = write(tmp_path / f"a.txt{compression}", lines.encode())
+    whole = path.read_bytes()
+    assert len(list(open_corpus(path))) == 20_000
+    for data in (whole[:-9], whole[: len(whole) // 2], b"plain text"):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match="cannot be read") as error:
+            list(open_corpus(path))
+        assert str(path) in str(error.value)
+    # Two archives one behind the other are one, as gzip and pbzip2 write them.
+    path.write_bytes(whole + whole)
+    assert len(list(open_corpus(path))) == 40_000
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("empty.txt", b""),
+        ("blank.txt", b"\n \n\t\n"),
+        ("header.csv", b"text\n"),
+        ("empty.jsonl.gz", b""),
+        ("pages.xml", b"<mediawiki></mediawiki>"),
+    ],
+)
+def test_an_empty_corpus_is_refused(tmp_path: Path, name: str, data: bytes) -> None:
+    with pytest.raises(InputError, match="the corpus is empty"):
+        open_corpus(write(tmp_path / name, data))
+
+
+def test_an_empty_corpus_says_what_was_left_out(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'empty document': 2"):
+        open_corpus(write(tmp_path / "a.txt", b"\n\n"))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="the corpus is empty"):
+        open_corpus(tmp_path / "folder")
+    with pytest.raises(InputError, match="the corpus is empty"):
+        list(corpus_from([]))
+
+
+def test_missing_unknown_and_wrong_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file") as error:
+        open_corpus(tmp_path / "nothing.txt")
+    assert "wikipedia-sample" in str(error.value)
+    with pytest.raises(InputError, match="unknown kind of file"):
+        open_corpus(write(tmp_path / "a.docx", b"PK"))
+    with pytest.raises(InputError, match="unknown kind of file"):
+        open_corpus(write(tmp_path / "noextension", b"text"))
+    with pytest.raises(InputError, match="cannot be read"):
+        open_corpus(write(tmp_path / "a.parquet", b"PAR1 is not enough"))
+    with pytest.raises(InputError, match="jq -c"):
+        open_corpus(write(tmp_path / "a.json", b'[{"text": "a"}]'))
+    with pytest.raises(InputError, match="unknown on_error"):
+        inspect.unwrap(open_corpus)(tmp_path / "a.json", on_error="ignore")
+
+
+def test_parquet_of_other_types(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = pa.array(["one", None, "two"]).dictionary_encode()
+    pq.write_table(pa.table({"text": texts, "n": [10, 11, 12]}), path)
+    corpus = open_corpus(path, id_column="n")
+    assert list(corpus) == [Document("10", "one"), Document("12", "two")]
+    assert corpus.skipped == {"empty document": 1}
+    with pytest.raises(InputError, match="not a string"):
+        open_corpus(path, text_column="n")
+    broken = pa.Array.from_buffers(
+        pa.utf8(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
+    )
+    pq.write_table(pa.table({"text": broken}), path)
+    with pytest.raises(InputError, match="row 2"):
+        list(open_corpus(path))
+    corpus = open_corpus(path, on_error="skip")
+    assert [d.text for d in corpus] == ["a"]
+    assert corpus.skipped == {"not valid text": 1}
+
+
+def test_leaving_a_pass_early_closes_the_file_and_spoils_nothing(tmp_path: Path) -> None:
+    corpus = open_corpus(write(tmp_path / "a.txt", b"one\ntwo\nthree"))
+    assert next(iter(corpus)).text == "one"
+    assert [d.id for d in corpus] == ["1", "2", "3"]
+
+
+SEEDS = [
+    b'{"text": "a"}\n{"text": "b"}\n',
+    b'text,id\n"a ""b""",1\n',
+    b"<mediawiki><page><title>t</title><revision><text>''a'' [[b|c]] {{d}}</text></revision></page></mediawiki>",
+    b"<!DOCTYPE m [<!ENTITY a 'b'>]><mediawiki>&a;</mediawiki>",
+    b"<?xml version='1.0' encoding='shift_jis'?><mediawiki/>",
+]
+
+
+@st.composite
+def damaged(draw: st.DrawFn, folder: Path) -> tuple[str, bytes]:
+    """(kind and compression, bytes): anything at all, or a good file with a few bytes replaced or its end cut off."""
+    kind, compression = draw(st.sampled_from(KINDS)), draw(st.sampled_from(list(COMPRESSIONS)))
+    if draw(st.booleans()):
+        plain = draw(st.one_of(st.binary(max_size=200), st.sampled_from(SEEDS)))
+        return f"{kind}{compression}", write(folder / f"fuzz{compression}", plain).read_bytes()
+    data = bytearray(sample_file(folder, kind, compression)[0].read_bytes())
+    for _ in range(draw(st.integers(1, 4))):
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    return f"{kind}{compression}", bytes(data[: draw(st.integers(0, len(data)))])
+
+
+@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data(), st.sampled_from(["stop", "skip"]))
+def test_any_bytes_are_a_corpus_or_an_input_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, on_error: str
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "fuzz"
+    folder.mkdir(exist_ok=True)
+    kind, content = data.draw(damaged(folder))
+    path = folder / f"damaged.{kind}"
+    path.write_bytes(content)
+    try:
+        documents = list(open_corpus(path, on_error=on_error))
+    except InputError as error:
+        assert error.exit_code == 2
+        return
+    assert documents
+    assert all(d.text.strip() and d.text.encode() and isinstance(d.id, str) for d in documents)
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), min_size=1))
+@example(["\u2028", "\ufeffa", "\x1c", "a"])
+def test_lines_survive_the_way_through_a_file(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "round.jsonl"
+    path.write_text(
+        "".join(json.dumps({"text": t}, ensure_ascii=False) + "\n" for t in [*texts, "end"]), encoding="utf-8"
+    )
+    plain = path.with_suffix(".txt")
+    plain.write_bytes("\n".join(["start", *texts, "end"]).encode())
+    kept = [t for t in [*texts, "end"] if t.strip()]
+    for corpus in (open_corpus(path), open_corpus(plain)):
+        assert [d.text for d in corpus if d.text != "start"] == kept
+    assert isinstance(corpus, Corpus)
