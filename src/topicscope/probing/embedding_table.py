@@ -42,7 +42,7 @@ def embedding_rows(view: ModelView, configurations: Sequence[Configuration]) -> 
             used = np.asarray(membership.any(1))
             spaced = sum(found[word].form == "spaced" for word, keep in zip(known, used.tolist(), strict=True) if keep)
             for kind in KINDS:
-                similarity = embedding_similarity(vectors[used], membership[used], kind=kind)
+                similarity = embedding_similarity(vectors, membership, kind=kind)
                 rows.append(
                     {
                         "topic_seed": configuration.topic_seed,

@@ -1,6 +1,6 @@
 """Every option of a probe that can change its numbers, validated and recorded with the result."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -30,7 +30,7 @@ class ProbeOptions(BaseModel):
     padding: Literal["right", "left"] = Field("right", description="side of the padding inside a batch")
 
     @classmethod
-    def checked(cls, **values: Any) -> Self:
+    def checked(cls, **values: Any) -> "ProbeOptions":
         """Validate, with topicscope's own error for what is out of range."""
         try:
             options = cls(**values)
