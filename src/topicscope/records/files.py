@@ -90,11 +90,12 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         InputError: no such file, or not an npz file of plain arrays.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, because numpy leaves the file open when it is a broken archive.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
         raise InputError("file not found", received=str(path), expected="an npz file") from error
-    except (ValueError, zipfile.BadZipFile, OSError, EOFError, AttributeError) as error:
+    except (ValueError, TypeError, zipfile.BadZipFile, OSError, EOFError, AttributeError) as error:
         raise InputError(
             "not an npz file of plain arrays",
             received=str(error),
