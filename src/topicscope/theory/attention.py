@@ -1,8 +1,9 @@
-"""Theorems 3 and 4 (Knowls 3, 4): the loss and the optimum of topic-wise attention weights (α, β), at any document length.
+"""Theorems 3 and 4 (Knowls 3, 4): the loss and the optimum of topic-wise attention weights (α, β), at any document
+length.
 
-A word query gives weight β to its own word, α to the other words of its topic and 1 to everything else, [MASK] included; a
-[MASK] query attends uniformly. The paper leaves the last point open; only this convention gives the exact ridge that
-Theorem 3 implies.
+A word query gives weight β to its own word, α to the other words of its topic and 1 to everything else, [MASK]
+included; a [MASK] query attends uniformly. The paper leaves the last point open; only this convention gives the exact
+ridge that Theorem 3 implies.
 """
 
 from typing import Literal
@@ -100,10 +101,12 @@ def _terms(
 def topicwise_attention_loss(
     setting: Setting, alpha: ArrayLike, beta: ArrayLike, value: Value = "block", loss: Loss = "squared"
 ) -> np.ndarray:
-    """L(α, β) with the value matrix frozen to Theorem 2's ("block") or Knowl 4's ("diagonal"), broadcasting over arrays.
+    """L(α, β) with the value matrix frozen to Theorem 2's ("block") or Knowl 4's ("diagonal"), broadcasting over
+    arrays.
 
     Squared loss is exact at N = ∞ and at every finite N; cross-entropy (the same outputs as logits) at N = ∞ only.
-    alpha, beta: weights relative to a different-topic key, ≥ 0. Source: the set-up of Knowls 3, 4; the formulas are ours.
+    alpha, beta: weights relative to a different-topic key, ≥ 0. Source: the set-up of Knowls 3, 4; the formulas are
+    ours.
 
     Raises:
         InputError: a negative weight; cross-entropy at finite N (its logarithm does not reduce to moments).
@@ -167,5 +170,6 @@ def attention_landscape(
     betas: Float[np.ndarray, "betas"],
     value: Value = "block",
 ) -> Float[np.ndarray, "alphas betas"]:
-    """The squared loss on a grid, [alpha, beta], exact at the setting's document length (the paper's Figures 7 and 8)."""
+    """The squared loss on a grid, [alpha, beta], exact at the setting's document length (the paper's Figures 7 and
+    8)."""
     return topicwise_attention_loss(setting, alphas[:, None], betas[None, :], value)

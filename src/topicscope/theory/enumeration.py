@@ -1,8 +1,8 @@
 """The slow twin: every document of a small setting, straight from Knowl 6, sharing no formula with the fast forms.
 
-A document type is a set S of active topics with its word distribution p_S. A position is described by its clean word, the
-token shown in its place and whether it was selected; positions of a document are independent given S. At finite N every
-multiset of N positions is visited; at N = ∞ the shares of shown tokens are deterministic given S.
+A document type is a set S of active topics with its word distribution p_S. A position is described by its clean word,
+the token shown in its place and whether it was selected; positions of a document are independent given S. At finite N
+every multiset of N positions is visited; at N = ∞ the shares of shown tokens are deterministic given S.
 
 Index 0 is [MASK] everywhere; matrices are W[out, in].
 """
@@ -44,7 +44,8 @@ def corruption(setting: Setting, num_words: int) -> np.ndarray:
 
 
 def topicwise_kernel(setting: Setting, alpha: float, beta: float) -> np.ndarray:
-    """kernel[key, query] of Knowl 3: β same word, α same topic, 1 otherwise; [MASK] attends and is attended with weight 1."""
+    """kernel[key, query] of Knowl 3: β same word, α same topic, 1 otherwise; [MASK] attends and is attended with
+    weight 1."""
     v, size = setting.words_per_topic, setting.vocabulary_size + 1
     kernel = np.ones((size, size))
     for key in range(1, size):
@@ -67,8 +68,8 @@ def enumerated_loss(
 ) -> float:
     """The expected loss of output_j = W Σ_i x̃_i A_ij + b with A_ij = kernel[x̃_i, x̃_j] / Σ_i' kernel[x̃_i', x̃_j].
 
-    W: [V+1, V+1]; b: [V+1], 0 by default; kernel: [V+1, V+1], uniform attention by default; phi: as in `document_types`.
-    Cost: exponential in N; meant for V ≤ 8 and N ≤ 4 (or N = ∞ with a few thousand topic sets).
+    W: [V+1, V+1]; b: [V+1], 0 by default; kernel: [V+1, V+1], uniform attention by default; phi: as in
+    `document_types`. Cost: exponential in N; meant for V ≤ 8 and N ≤ 4 (or N = ∞ with a few thousand topic sets).
     """
     size = W.shape[0]
     bias = np.zeros(size) if b is None else b

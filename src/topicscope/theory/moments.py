@@ -34,14 +34,17 @@ def dirichlet_law(alpha: Float[np.ndarray, "topic"]) -> TopicLaw:
         InputError: an α that is not positive.
     """
     if not (alpha > 0).all():
-        raise InputError("a Dirichlet law needs positive parameters", received=alpha.tolist()[:10], expected="alpha > 0")
+        raise InputError(
+            "a Dirichlet law needs positive parameters", received=alpha.tolist()[:10], expected="alpha > 0"
+        )
     total = alpha.sum()
     return TopicLaw(alpha / total, (np.diag(alpha) + np.outer(alpha, alpha)) / (total * (total + 1)))
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Moments of the mean input x̄ = (1/N) Σ_i x̃_i and of the clean word x_j at a selected position j; index 0 is [MASK].
+    """Moments of the mean input x̄ = (1/N) Σ_i x̃_i and of the clean word x_j at a selected position j; index 0 is
+    [MASK].
 
     | field | symbol | shape |
     | --- | --- | --- |
@@ -70,7 +73,7 @@ class Moments:
     ) -> Float[np.ndarray, "size size"]:
         """∂L/∂W = 2 (W C - Xᵀ + b E x̄ᵀ)."""
         gradient = W @ self.input_second - self.cross.T
-        return 2 * (gradient if b is None else gradient + np.outer(b, self.input_mean))
+        return np.asarray(2 * (gradient if b is None else gradient + np.outer(b, self.input_mean)))
 
 
 def selection_moments(setting: Setting) -> tuple[float, float]:
@@ -105,8 +108,8 @@ def moments(
         X = E pp' + k1 E[(q-p)p'] + (p_c/N)(diag E p - E pp')
 
     setting: gives the masking rates, N, the weighting and the defaults of the other two.
-    phi: [topic, word], rows sum to 1, in any shape (unequal, overlapping, dense); the setting's disjoint topics if None.
-    law: of θ; τ-uniform if None.
+    phi: [topic, word], rows sum to 1, in any shape (unequal, overlapping, dense); the setting's disjoint topics if
+    None. law: of θ; τ-uniform if None.
 
     Raises:
         InputError: phi or the law speak of another number of topics than the setting.

@@ -146,7 +146,7 @@ def _topic_contexts(setting: Setting, kind: QueryKind) -> Float[np.ndarray, "7 c
                 expected="at most a few thousand tokens",
                 advice="use weighting = 'token', which differs by O(1/N), or an infinite document",
             )
-        for k in ks:
+        for k in ks.tolist():
             from_plain, from_selected = binomial_pmf(N - k, plain.own_topic), binomial_pmf(k - 1, selected.own_topic)
             i, j = np.flatnonzero(from_plain > _NEGLIGIBLE), np.flatnonzero(from_selected > _NEGLIGIBLE)
             joint = some[k] * np.outer(from_plain[i], from_selected[j])
@@ -162,7 +162,8 @@ def _topic_contexts(setting: Setting, kind: QueryKind) -> Float[np.ndarray, "7 c
 
 
 def _rest_moments(setting: Setting, kind: QueryKind, left: list[tuple[_Source, np.ndarray]]) -> list[np.ndarray]:
-    """1, E n_0, E n_0², active, topic squares, word squares of independent groups of `left` tokens outside the topic."""
+    """1, E n_0, E n_0², active, topic squares, word squares of independent groups of `left` tokens outside the
+    topic."""
     v = setting.words_per_topic
     active, inactive = _other_topics(setting, kind)
     shares = [source.outside() for source, _ in left]
@@ -204,19 +205,19 @@ def _with_words(setting: Setting, topics: Float[np.ndarray, "7 count"], kind: Qu
         rows.append(np.full(len(kept), row))
         words.append(kept)
         weights.append(pmf[kept])
-    row = np.concatenate(rows)
+    at = np.concatenate(rows)
     same_word = np.concatenate(words) + 1.0
-    same_topic = counts[row] + 1 - same_word
+    same_topic = counts[at] + 1 - same_word
     squares = same_topic + same_topic * (same_topic - 1) / max(v - 1, 1)
-    rest = N - 1 - counts[row]
-    of = [values[row] for values in (mask, mask_squared, active, topic_squares, word_squares)]
+    rest = N - 1 - counts[at]
+    of = [values[at] for values in (mask, mask_squared, active, topic_squares, word_squares)]
     return Contexts(np.concatenate(weights), same_word, same_topic, squares, rest, *of)
 
 
 def binomial_pmf(n: int, p: float) -> Float[np.ndarray, "count"]:
     """P(Bin(n, p) = 0 … n), by ratios from the mode so that the relative error stays near rounding."""
     if p <= 0 or p >= 1 or n == 0:
-        return np.eye(1, n + 1, n if p >= 1 else 0)[0]
+        return np.asarray(np.eye(1, n + 1, n if p >= 1 else 0)[0])
     mode = min(n, int((n + 1) * p))
     up = np.arange(mode, n)
     down = np.arange(mode, 0, -1)
@@ -224,5 +225,4 @@ def binomial_pmf(n: int, p: float) -> Float[np.ndarray, "count"]:
     above = np.cumprod((n - up) / (up + 1) * odds)
     below = np.cumprod(down / (n - down + 1) / odds)
     pmf = np.concatenate([below[::-1], [1.0], above])
-    result: np.ndarray = pmf / pmf.sum()
-    return result
+    return np.asarray(pmf / pmf.sum())

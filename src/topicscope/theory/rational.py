@@ -1,8 +1,8 @@
 """Sums of rational terms in the attention weights (α, β): the form that every topic-wise squared loss has.
 
-A query's attention column is normalised by a weight Z that is linear in z = (1, α, β), and its output is linear in z over
-Z, so its squared loss is N(z)/Z(z)² - 2 M(z)/Z(z) + 1 with N quadratic and M linear. Value, gradient and Hessian then cost
-three matrix products for any number of terms and points.
+A query's attention column is normalised by a weight Z that is linear in z = (1, α, β), and its output is linear in z
+over Z, so its squared loss is N(z)/Z(z)² - 2 M(z)/Z(z) + 1 with N quadratic and M linear. Value, gradient and Hessian
+then cost three matrix products for any number of terms and points.
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 _CHUNK = 1 << 18  # terms × points held at once: 2 MB a temporary array
+_TINY = 1e-100  # stands for a weight of 0: where a whole document has weight 0, the limit along α = β is meant
+_FLAT = 1e-14  # below this, differences of the loss are rounding and the gradient decides
 
 
-def product(
-    left: Float[np.ndarray, "*terms 3"], right: Float[np.ndarray, "*terms 3"]
-) -> Float[np.ndarray, "*terms 6"]:
+def product(left: Float[np.ndarray, "*terms 3"], right: Float[np.ndarray, "*terms 3"]) -> Float[np.ndarray, "*terms 6"]:
     """The quadratic left(z)·right(z) in coefficients of 1, α, β, α², αβ, β²."""
     (a0, a1, a2), (b0, b1, b2) = np.moveaxis(left, -1, 0), np.moveaxis(right, -1, 0)
     return np.stack([a0 * b0, a0 * b1 + a1 * b0, a0 * b2 + a2 * b0, a1 * b1, a1 * b2 + a2 * b1, a2 * b2], axis=-1)
@@ -42,7 +42,7 @@ class RationalLoss:
         self, alpha: Float[np.ndarray, "*points"], beta: Float[np.ndarray, "*points"]
     ) -> Float[np.ndarray, "*points"]:
         """The loss at each point; memory stays bounded for any number of points."""
-        flat_alpha, flat_beta = alpha.ravel(), beta.ravel()
+        flat_alpha, flat_beta = np.maximum(alpha.ravel(), _TINY), np.maximum(beta.ravel(), _TINY)
         result = np.full(flat_alpha.shape, self.constant)
         step = max(1, _CHUNK // max(1, len(self.linear)))
         for start in range(0, len(result), step):
@@ -56,14 +56,16 @@ class RationalLoss:
         return result.reshape(alpha.shape)
 
     def derivatives(self, alpha: float, beta: float) -> tuple[Float[np.ndarray, "2"], Float[np.ndarray, "2 2"]]:
-        """Gradient and Hessian in (α, β) at one point."""
+        """Gradient and Hessian in (α, β) at one point, without terms whose attention weights are all 0 there."""
         z = np.array([1.0, alpha, beta])
-        c = self.quadratic.T
-        N = self.quadratic @ np.array([1.0, alpha, beta, alpha**2, alpha * beta, beta**2])
+        kept = self.normaliser @ z > 0
+        quadratic, linear, normaliser = self.quadratic[kept], self.linear[kept], self.normaliser[kept]
+        c = quadratic.T
+        N = quadratic @ np.array([1.0, alpha, beta, alpha**2, alpha * beta, beta**2])
         dN = np.stack([c[1] + 2 * c[3] * alpha + c[4] * beta, c[2] + c[4] * alpha + 2 * c[5] * beta])
         ddN = np.array([[2 * c[3].T, c[4].T], [c[4].T, 2 * c[5].T]])
-        Z, dZ = self.normaliser @ z, self.normaliser.T[1:]
-        M, dM = self.linear @ z, self.linear.T[1:]
+        Z, dZ = normaliser @ z, normaliser.T[1:]
+        M, dM = linear @ z, linear.T[1:]
         gradient = dN / Z**2 - 2 * N * dZ / Z**3 - 2 * dM / Z + 2 * M * dZ / Z**2
         cross_N = dN[:, None] * dZ[None] + dZ[:, None] * dN[None]
         cross_M = dM[:, None] * dZ[None] + dZ[:, None] * dM[None]
@@ -83,37 +85,38 @@ class RationalLoss:
         alpha, beta = directions @ points
         x = points[:, np.argmin(self(alpha, beta))]
         for _ in range(100):
-            step = self._newton_step(directions, x)
-            moved = self._backtrack(directions, x, step)
-            done = np.abs(moved - x).max() <= 4e-16 * np.abs(x).max()
-            x = moved
-            if done:
+            moved = self._descend(directions, x)
+            if (moved == x).all():
                 break
+            x = moved
         point: np.ndarray = directions @ x
         return point
 
-    def _newton_step(self, directions: np.ndarray, x: np.ndarray) -> np.ndarray:
+    def _descend(self, directions: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """One projected Newton step, halved until it helps; x itself when nothing does."""
         gradient, hessian = self.derivatives(*(directions @ x).tolist())
         gradient, hessian = directions.T @ gradient, directions.T @ hessian @ directions
         inside = ~((x == 0) & (gradient >= 0))
+        if not inside.any():
+            return x
         step = np.zeros_like(x)
-        if inside.any():
-            values, vectors = np.linalg.eigh(hessian[np.ix_(inside, inside)])
-            # Reflecting negative curvature keeps every step a descent direction.
-            curvature = np.maximum(np.abs(values), 1e-12 * np.abs(values).max() + 1e-300)
-            step[inside] = -vectors @ ((vectors.T @ gradient[inside]) / curvature)
-        return step
-
-    def _backtrack(self, directions: np.ndarray, x: np.ndarray, step: np.ndarray) -> np.ndarray:
-        if np.abs(step).max() <= 1e-6 * np.abs(x).max():
-            return np.asarray(np.maximum(x + step, 0.0))  # the loss is flat to rounding here; the gradient is not
-        here = self._value(directions, x)
-        for halving in range(60):
+        values, vectors = np.linalg.eigh(hessian[np.ix_(inside, inside)])
+        # Reflecting negative curvature keeps every step a descent direction.
+        curvature = np.maximum(np.abs(values), 1e-12 * np.abs(values).max() + 1e-300)
+        step[inside] = -vectors @ ((vectors.T @ gradient[inside]) / curvature)
+        here, slope = self._value(directions, x), self._slope(directions, x)
+        for halving in range(40):
             moved = np.maximum(x + step * 0.5**halving, 0.0)
-            if self._value(directions, moved) < here:
+            gain = here - self._value(directions, moved)
+            if gain > _FLAT or (gain > -_FLAT and self._slope(directions, moved) < slope):
                 return np.asarray(moved)
         return x
 
     def _value(self, directions: np.ndarray, x: np.ndarray) -> float:
         point = directions @ x
         return float(self(point[:1], point[1:])[0])
+
+    def _slope(self, directions: np.ndarray, x: np.ndarray) -> float:
+        """Size of the gradient along which x may still move."""
+        gradient = directions.T @ self.derivatives(*(directions @ x).tolist())[0]
+        return float(np.abs(np.where((x == 0) & (gradient >= 0), 0.0, gradient)).max())

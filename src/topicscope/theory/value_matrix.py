@@ -1,8 +1,8 @@
 """Theorem 2 (Knowl 2): the optimal value matrix under uniform attention, with any ridge and document length.
 
-The moments C and X commute with every permutation of topics and of words inside a topic, so they act on four spaces only:
-the plane of [MASK] and the constant, the contrasts between topics (dimension T-1) and the contrasts inside topics (V-T).
-Each entry of the optimum therefore has a closed form that costs nothing at any V.
+The moments C and X commute with every permutation of topics and of words inside a topic, so they act on four spaces
+only: the plane of [MASK] and the constant, the contrasts between topics (dimension T-1) and the contrasts inside
+topics (V-T). Each entry of the optimum therefore has a closed form that costs nothing at any V.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from jaxtyping import Float
 
 from topicscope.errors import InputError
 from topicscope.theory.moments import TopicLaw, check_topics, selection_moments, uniform_law
-from topicscope.theory.uniform import check_size
 from topicscope.topics.setting import Setting
 
 
@@ -62,7 +61,8 @@ class Eigenvalues:
 
 
 def moment_eigenvalues(setting: Setting) -> Eigenvalues:
-    """With σ² = κ/v and k1, k2 of `selection_moments`: the scalars behind `value_matrix_blocks`, `value_matrix_loss` and stage one."""
+    """With σ² = κ/v and k1, k2 of `selection_moments`: the scalars behind `value_matrix_blocks`, `value_matrix_loss`
+    and stage one."""
     v, V, p_c, p_0 = setting.words_per_topic, setting.vocabulary_size, setting.p_correct, setting.p_mask_token
     if setting.document_length == 1 and p_0 == 1:  # the only token is always [MASK]; rounding must not look like signal
         return Eigenvalues(1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -155,67 +155,13 @@ def diagonal_blocks(setting: Setting) -> ValueMatrixBlocks:
     return ValueMatrixBlocks(-setting.r / (setting.a * setting.vocabulary_size * setting.m), 0.0, 0.0, 1 / setting.a)
 
 
-@dataclass(frozen=True, eq=False)
-class ValueMatrixConditions:
-    """How far a matrix is from the set of unregularised optima at N = ∞; every residual is a largest absolute value.
-
-    u: [V+1], the mean of each row over the words of the topics it does not belong to (row 0: of all topics).
-    different_topics: spread of the topic means around u; same_topic: deviation of own-topic mean minus u from 1/(av).
-    mask_column: of W_i0 + c2 u_i + c1 (words) and W_00 + c2 u_0.
-    gap: average same-topic entry (self-pairs included) minus average different-topic entry; 1/(av) at an optimum.
-    """
-
-    u: Float[np.ndarray, "size"]
-    different_topics: float
-    same_topic: float
-    mask_column: float
-    gap: float
-
-    @property
-    def residual(self) -> float:
-        """The largest of the three; 0 exactly on the set of optima when τ < T."""
-        return max(self.different_topics, self.same_topic, self.mask_column)
-
-
-def value_matrix_conditions(setting: Setting, W: Float[np.ndarray, "size size"]) -> ValueMatrixConditions:
-    """Residuals of Lemma 1, the whole set of unregularised optima at N = ∞ with b = 0.
-
-    For some u and every row i: Σ_{l∈t} W_il = u_i v (+ 1/a when t is i's own topic), W_i0 = -c2 u_i - c1 for words,
-    W_00 = -c2 u_0. Necessary and sufficient for 1 ≤ τ < T; sufficient only at τ = T.
-
-    Raises:
-        InputError: W does not fit the setting.
-    """
-    check_size(setting, W, "W")
-    T, v = setting.num_topics, setting.words_per_topic
-    means = W[:, 1:].reshape(-1, T, v).mean(axis=2)  # [V+1, topic]
-    own = np.vstack([np.zeros(T), np.kron(np.eye(T), np.ones((v, 1)))])
-    targets = means - own / (setting.a * v)
-    # At T = 1 a word has no other topic, so u is what its own topic leaves.
-    others = 1 - own if T > 1 else np.ones_like(own)
-    u = (targets * others).sum(axis=1) / others.sum(axis=1)
-    c1 = setting.r / (setting.a * setting.vocabulary_size * setting.m)
-    c2 = 1 / setting.m - 1
-    wanted = -c2 * u - np.concatenate([[0.0], np.full(setting.vocabulary_size, c1)])
-    deviation = np.abs(targets - u[:, None])
-    same = float((means * own).sum() / own.sum())
-    different = float((means[1:] * (1 - own[1:])).sum() / max((1 - own[1:]).sum(), 1))
-    return ValueMatrixConditions(
-        u=u,
-        different_topics=float((deviation * (1 - own)).max()),
-        same_topic=float((deviation * own).max()),
-        mask_column=float(np.abs(W[:, 0] - wanted).max()),
-        gap=same - different if T > 1 else float("nan"),
-    )
-
-
 def minimum_norm_value_matrix(
     phi: Float[np.ndarray, "topic word"], setting: Setting, law: TopicLaw | None = None
 ) -> Float[np.ndarray, "size size"]:
     """The N = ∞ optimum of least Frobenius norm for arbitrary topics: W* = [0; Φ] Q^½ pinv([m 1ᵀ; aΦ + r/V] Q^½).
 
-    Q = E θθᵀ. When Q has full rank the law drops out: W* = [0; Φ] pinv([m 1ᵀ; aΦ + r/V]). With topics of unequal sizes v_t
-    the same-minus-different gap is 1/(a v_t); a word of two topics gets weight with both. Its loss is
+    Q = E θθᵀ. When Q has full rank the law drops out: W* = [0; Φ] pinv([m 1ᵀ; aΦ + r/V]). With topics of unequal
+    sizes v_t the same-minus-different gap is 1/(a v_t); a word of two topics gets weight with both. Its loss is
     `minimum_norm_loss`. Ours; Theorem 2 is the case of equal disjoint topics.
 
     phi: [topic, word], rows sum to 1. setting: only the masking rates and T are used, and τ when no law is given.
@@ -232,7 +178,7 @@ def minimum_norm_value_matrix(
     root = vectors * np.sqrt(values)
     inputs = np.vstack([np.full((1, T), setting.m), setting.a * phi.T + setting.r / V]) @ root
     outputs = np.vstack([np.zeros((1, T)), phi.T]) @ root
-    return outputs @ np.linalg.pinv(inputs, rcond=1e-12)
+    return np.asarray(outputs @ np.linalg.pinv(inputs, rcond=1e-12))
 
 
 def minimum_norm_loss(phi: Float[np.ndarray, "topic word"], law: TopicLaw) -> float:
