@@ -1,11 +1,14 @@
 """Topics on disk: number for number, no pickle, and every wrong file refused with its place."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.topics.lda import Topics, fit
@@ -107,6 +110,7 @@ def test_symptom_25_pickled_content_is_never_read(tmp_path: Path, topics: Topics
         ({"words": np.arange(50)}, "not a list of text"),
         ({"words": np.array(["a", "b"])}, "wrong shape"),
         ({"provenance": np.array("{")}, "not JSON"),
+        ({"provenance": np.array("[1]")}, "not a JSON object"),
         ({"labels": np.array(["a"])}, "label"),
     ],
 )
@@ -256,3 +260,38 @@ def test_a_wrong_word_list(tmp_path: Path, text: str, message: str, place: str) 
     with pytest.raises(InputError, match=message) as caught:
         load_word_list(path)
     assert str(caught.value.where) == f"{path}{place}"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 10_000), bits=st.integers(1, 255), cut=st.booleans(), packed=st.booleans())
+def test_a_damaged_file_is_an_input_error_or_still_topics(
+    tmp_path: Path, place: int, bits: int, cut: bool, packed: bool
+) -> None:
+    path = tmp_path / "t.npz"
+    model = TopicModel.disjoint(2, 2)
+    if packed:
+        save_topics(path, Topics(model, {}))
+    else:
+        save_changed(path, Topics(model, {}))
+    data = bytearray(path.read_bytes())
+    place %= len(data)
+    data[place] ^= bits
+    path.write_bytes(data[:place] if cut else data)
+    for load in (load_topics, load_any):
+        with suppress(InputError):
+            assert isinstance(load(path), Topics)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.one_of(
+        st.binary(max_size=200),
+        st.text(alphabet='wordtpic,;"\n\r 01.e-\0é', max_size=80).map(str.encode),
+        st.text(alphabet="abé,\n\r", max_size=80).map(lambda text: b"word,topic\n" + text.encode()),
+    )
+)
+def test_any_bytes_are_an_input_error_or_topics(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(text)
+    with suppress(InputError):
+        assert isinstance(load_any(path), (Topics, WordList))

@@ -77,6 +77,8 @@ def _topics_of(arrays: dict[str, np.ndarray], where: str) -> Topics:
         provenance = json.loads(str(arrays["provenance"]))
     except json.JSONDecodeError as error:
         raise InputError("the provenance is not JSON", received=str(error), where=where) from error
+    if not isinstance(provenance, dict):
+        raise InputError("the provenance is not a JSON object", received=provenance, where=where)
     labels = tuple(texts(arrays["labels"], where)) if "labels" in arrays else None
     phi, alpha = (numbers(arrays[name], name, where) for name in ("phi", "alpha"))
     with located(where):
