@@ -259,12 +259,12 @@ def _fault(
         return "unknown"  # the tokenizer's normaliser removed it
     if len(tokens) > 1:
         return "pieces"
-    start, end = spans[tokens[0]]
-    if body[tokens[0]] != spelling.unknown and (start < word.start or end > word.end):
+    token = tokens[0]
+    start, end = spans[token]
+    if body[token] != spelling.unknown and (start < word.start or end > word.end):
         return "merged"
-    if (start, end) != (word.start, word.end) and body[tokens[0]] != spelling.unknown:
-        return "drift"
-    return spelling.fault(body[tokens[0]], word.text)
+    # The span may also be shorter, where the normaliser removed a mark at the end; the spelling decides.
+    return spelling.fault(body[token], word.text)
 
 
 def _overlapping(words: Sequence[Any], spans: Sequence[tuple[int, int]]) -> Iterator[list[int]]:

@@ -12,18 +12,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError, RunError, UnsupportedModelError
 from topicscope.probing.batches import Batch
 from topicscope.probing.families import Family, PartPattern, PartSpec, family_of
+from topicscope.probing.reading import checked_attention, eager, evaluating, rolled, unrolled
 
 __all__ = ["ModelView", "OnAttention", "PartSpec", "view_model"]
 
 OnAttention = Callable[[str, int, torch.Tensor], None]
-# Largest |Σ_k A_qk - 1| by precision: a probability is rounded to the model's dtype before it is read.
-ROW_SUM_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 # The position every token is put at for `embedding_output`: the first one after the leading special token.
 FIXED_POSITION = 1
 _NO_WINDOW = 1_000_000  # tokenizers without a limit state a huge one
@@ -50,12 +49,17 @@ class ModelView:
     @property
     def device(self) -> str:
         """Where the model computes."""
-        return str(self._model.get_input_embeddings().weight.device)
+        return str(self._embedding.weight.device)
 
     @property
     def dtype(self) -> str:
         """Precision of the model's weights."""
         return str(self._model.dtype).removeprefix("torch.")
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the base model."""
+        return sum(parameter.numel() for parameter in self._model.parameters())
 
     def weights_hash(self) -> str:
         """Sha256 over names, shapes and bytes of the parameters in the order of their names.
@@ -86,21 +90,22 @@ class ModelView:
         assert batch.input_ids.shape[1] <= self.max_length, "a unit is longer than the model's window"
         mask = batch.attention_mask.to(self.device)
         start = mask.argmax(1)
-        aligned_mask, input_ids = _rolled(mask, start), _rolled(batch.input_ids.to(self.device), start)
+        aligned_mask, input_ids = rolled(mask, start), rolled(batch.input_ids.to(self.device), start)
         assert bool((aligned_mask[:, :-1] >= aligned_mask[:, 1:]).all()), "the tokens of a unit stand in one run"
         input_ids = input_ids.masked_fill(aligned_mask == 0, self._pad_id)
         padded_left = bool(start.any())
 
         def deliver(part: PartSpec, layer: int, attention: torch.Tensor | None) -> None:
-            checked = self._checked(part, layer, attention, aligned_mask)
-            on_attention(part.name, layer, _unrolled(checked, start) if padded_left else checked)
+            where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
+            checked = checked_attention(attention, part, aligned_mask, where)
+            on_attention(part.name, layer, unrolled(checked, start) if padded_left else checked)
 
-        with torch.inference_mode(), _evaluating(self._model), _eager(self._model), self._reading(deliver):
+        with torch.inference_mode(), evaluating(self._model), eager(self._model), self._reading(deliver):
             self._model(**self._inputs(input_ids, aligned_mask))
 
     def embedding_matrix(self) -> Float32[torch.Tensor, "token d"]:
         """The input embeddings as they are stored, on the CPU."""
-        return self._model.get_input_embeddings().weight.detach().float().cpu()
+        return self._embedding.weight.detach().float().cpu()
 
     def embedding_output(self, token_ids: Int64[torch.Tensor, " token"]) -> Float32[torch.Tensor, "token d"]:
         """Output of the embedding layer for each token, all put at one fixed position, on the CPU.
@@ -110,16 +115,18 @@ class ModelView:
         the blocks is not part of it, so that the space is that of `embedding_matrix`. In GPT-2 and Llama it is what
         enters the first block.
         """
+        if not len(token_ids):
+            return self.embedding_matrix()[:0]
         found: list[torch.Tensor] = []
 
         def stop(_module: torch.nn.Module, _inputs: Any, output: torch.Tensor) -> None:
             found.append(output[:, FIXED_POSITION].float().cpu())
             raise _EmbeddingsRead
 
-        with torch.inference_mode(), _evaluating(self._model):
+        with torch.inference_mode(), evaluating(self._model):
             handle = self._model.get_submodule(self._family.embedding_layer).register_forward_hook(stop)
             try:
-                for ids in token_ids.to(self.device).split(4096):
+                for ids in torch.split(token_ids.to(self.device), 4096):
                     # What stands before the token does not matter: the embedding layer works token by token. It must
                     # not be the padding token, since RoBERTa numbers its positions by counting the others.
                     pair = torch.stack([torch.full_like(ids, self._filler_id)] * FIXED_POSITION + [ids], 1)
@@ -129,7 +136,7 @@ class ModelView:
                         continue
             finally:
                 handle.remove()
-        return torch.cat(found).clone() if found else self.embedding_matrix()[:0]
+        return torch.cat(found).clone()
 
     def randomised(self, seed: int) -> "ModelView":
         """The same architecture with fresh random weights by the model's own scheme of initialisation.
@@ -139,7 +146,7 @@ class ModelView:
         config = copy.deepcopy(self._model.config)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(seed)
-            model = type(self._model)._from_config(
+            model = type(self._model)._from_config(  # type: ignore[no-untyped-call]
                 config, dtype=self._model.dtype, attn_implementation=config._attn_implementation
             )
         return ModelView(
@@ -147,9 +154,14 @@ class ModelView:
         )
 
     @property
+    def _embedding(self) -> torch.nn.Embedding:
+        embedding = self._model.get_input_embeddings()
+        assert isinstance(embedding, torch.nn.Embedding)
+        return embedding
+
+    @property
     def _pad_id(self) -> int:
-        pad = self._model.config.pad_token_id if self.tokenizer.pad_token_id is None else self.tokenizer.pad_token_id
-        return 0 if pad is None else int(pad)
+        return int(self._model.config.pad_token_id or 0)
 
     @property
     def _filler_id(self) -> int:
@@ -200,39 +212,10 @@ class ModelView:
                     expected=f"{part.num_layers} layers",
                 )
 
-    def _checked(
-        self, part: PartSpec, layer: int, attention: torch.Tensor | None, mask: torch.Tensor
-    ) -> Float32[torch.Tensor, "b h q k"]:
-        where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
-        if attention is None:
-            raise RunError(
-                "the model gave no attention weights",
-                where=where,
-                advice='load it with attn_implementation="eager"',
-            )
-        b, length = mask.shape
-        expected = (b, part.num_heads, length, length)
-        if tuple(attention.shape) != expected:
-            raise RunError(
-                "attention weights of a wrong shape", received=tuple(attention.shape), expected=expected, where=where
-            )
-        probabilities = attention.float()
-        # Written so that NaN fails as well.
-        sums = torch.einsum("bhqk,bk->bhq", probabilities, mask.float())
-        error = float(((sums - 1).abs() * mask[:, None]).max())
-        if not error <= ROW_SUM_TOLERANCE[attention.dtype]:
-            raise RunError(
-                "rows of attention do not sum to 1 over the attended tokens",
-                received=f"a deviation of {error:.3g}",
-                expected=f"at most {ROW_SUM_TOLERANCE[attention.dtype]:g}",
-                where=where,
-            )
-        if part.causal and float((probabilities.triu(1) * mask[:, None, :, None]).abs().max()) > 0:
-            raise RunError("a causal part attends to later tokens: its causal mask was lost", where=where)
-        return probabilities
 
-
-def view_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str | None = None) -> ModelView:
+def view_model(
+    model: PreTrainedModel | Any, tokenizer: PreTrainedTokenizerBase | Any, *, name: str | None = None
+) -> ModelView:
     """A view of a live model with any head; only the base model inside is ever run.
 
     Raises:
@@ -250,6 +233,7 @@ def view_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, na
     name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
     family = family_of(model.config, name)
     base = model.base_model
+    assert isinstance(base, PreTrainedModel)
     for part in family.parts:
         if not attention_modules(base, part):
             raise UnsupportedModelError(
@@ -258,7 +242,8 @@ def view_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, na
                 received=name,
                 expected=f"modules named {part.modules}",
             )
-    known = base.get_input_embeddings().weight.shape[0]
+    view = ModelView(base, tokenizer, family, name)
+    known = view._embedding.num_embeddings
     highest = max(tokenizer.get_vocab().values(), default=-1)
     if not 0 <= highest < known:
         raise InputError(
@@ -268,7 +253,7 @@ def view_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, na
             where=name,
             advice="give the tokenizer the model was trained with, or resize the model's embeddings",
         )
-    return ModelView(base, tokenizer, family, name)
+    return view
 
 
 def attention_modules(model: torch.nn.Module, part: PartPattern) -> list[torch.nn.Module]:
@@ -280,9 +265,11 @@ class _EmbeddingsRead(Exception):  # noqa: N818 - ends a forward pass that has g
     pass
 
 
-def _ask_for_weights(_module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _ask_for_weights(module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """For families that compute attention themselves (MPNet, DeBERTa) and return weights only on demand."""
-    return args, kwargs | {"output_attentions": True}
+    call = inspect.signature(module.forward).bind(*args, **kwargs)
+    call.arguments["output_attentions"] = True
+    return call.args, call.kwargs
 
 
 def _window(config: Any, tokenizer: PreTrainedTokenizerBase, family: Family) -> int:
@@ -290,46 +277,3 @@ def _window(config: Any, tokenizer: PreTrainedTokenizerBase, family: Family) -> 
     positions = int(config.max_position_embeddings) - reserved
     limit = int(min(tokenizer.model_max_length, _NO_WINDOW))
     return min(positions, limit) if limit < _NO_WINDOW else positions
-
-
-@contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode (no dropout); every module gets its own flag back."""
-    flags = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in flags:
-            module.training = training
-
-
-@contextmanager
-def _eager(model: PreTrainedModel) -> Iterator[None]:
-    """The eager attention implementation, the only one that returns weights."""
-    found = model.config._attn_implementation
-    if found == "eager":
-        yield
-        return
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(found)
-
-
-def _rolled(values: Int64[torch.Tensor, "b L"], start: Int64[torch.Tensor, " b"]) -> Int64[torch.Tensor, "b L"]:
-    """Each row moved left by its `start`, what falls off coming back at the end."""
-    length = values.shape[1]
-    index = (torch.arange(length, device=values.device) + start[:, None]) % length
-    return values.gather(1, index)
-
-
-def _unrolled(
-    attention: Float[torch.Tensor, "b h q k"], start: Int64[torch.Tensor, " b"]
-) -> Float[torch.Tensor, "b h q k"]:
-    """The inverse move, of queries and keys."""
-    length = attention.shape[-1]
-    index = (torch.arange(length, device=attention.device) - start[:, None]) % length
-    rows = attention.take_along_dim(index[:, None, :, None], 2)
-    return rows.take_along_dim(index[:, None, None, :], 3)
