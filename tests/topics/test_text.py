@@ -355,15 +355,22 @@ SEEDS = [
 
 @st.composite
 def damaged(draw: st.DrawFn, folder: Path) -> tuple[str, bytes]:
-    """(kind and compression, bytes): anything at all, or a good file with a few bytes replaced or its end cut off."""
+    """(kind and compression, bytes): anything at all, or a good file with a few bytes replaced or its end cut off.
+
+    The damage is done before compression, or, rarely, to the archive.
+    """
     kind, compression = draw(st.sampled_from(KINDS)), draw(st.sampled_from(list(COMPRESSIONS)))
-    if draw(st.booleans()):
-        plain = draw(st.one_of(st.binary(max_size=200), st.sampled_from(SEEDS)))
-        return f"{kind}{compression}", write(folder / f"fuzz{compression}", plain).read_bytes()
-    data = bytearray(sample_file(folder, kind, compression)[0].read_bytes())
-    for _ in range(draw(st.integers(1, 4))):
+    good = sample_file(folder, kind, "")[0].read_bytes()
+    data = bytearray(draw(st.one_of(st.binary(max_size=200), st.sampled_from([*SEEDS, good, good]))))
+    archive_first = draw(st.integers(0, 9)) == 0
+    if archive_first:
+        data = bytearray(write(folder / f"fuzz{compression}", bytes(data)).read_bytes())
+    for _ in range(draw(st.integers(0, 3)) if data else 0):
         data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
-    return f"{kind}{compression}", bytes(data[: draw(st.integers(0, len(data)))])
+    data = data[: len(data) - draw(st.one_of(st.just(0), st.integers(0, len(data))))]
+    if not archive_first:
+        data = bytearray(write(folder / f"fuzz{compression}", bytes(data)).read_bytes())
+    return f"{kind}{compression}", bytes(data)
 
 
 @settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -378,8 +385,7 @@ def test_any_bytes_are_a_corpus_or_an_input_error(
     path.write_bytes(content)
     try:
         documents = list(open_corpus(path, on_error=on_error))
-    except InputError as error:
-        assert error.exit_code == 2
+    except InputError:
         return
     assert documents
     assert all(d.text.strip() and d.text.encode() and isinstance(d.id, str) for d in documents)
