@@ -28,9 +28,8 @@ MANY_WORDS_DIAGONAL = Assumption("v > (1 + a)² + 1", lambda s: s.words_per_topi
 LOW_MASK_RATE = Assumption("p_m < 1/2", lambda s: s.p_mask < 0.5)
 EQUAL_RATES = Assumption("p_c = p_r in (0, 1/2)", lambda s: 0 < s.p_correct == s.p_random < 0.5)
 SOME_CORRECT = Assumption("p_c > 0", lambda s: s.p_correct > 0)
-SOME_RANDOM = Assumption("p_r > 0", lambda s: s.p_random > 0)
-SEVERAL_ACTIVE = Assumption("τ ≥ 2", lambda s: s.topics_per_document >= 2)
 FINITE_DOCUMENTS = Assumption("N < ∞", lambda s: s.document_length is not None)
+SOME_WORD_SHOWN = Assumption("N ≥ 2 or p_c + p_r > 0", lambda s: s.document_length != 1 or s.p_mask_token < 1)
 SEVERAL_WORDS = Assumption("v ≥ 2", lambda s: s.words_per_topic >= 2)
 
 THEOREM_1 = (INFINITE_DOCUMENTS, SPARSE)

@@ -6,11 +6,11 @@ included; a [MASK] query attends uniformly. The paper leaves the last point open
 ridge that Theorem 3 implies.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from topicscope.errors import InputError
 from topicscope.theory.queries import QueryKind, query_contexts
@@ -20,6 +20,7 @@ from topicscope.topics.setting import Setting
 
 Value = Literal["block", "diagonal"]
 Loss = Literal["squared", "cross_entropy"]
+Numbers = float | int | Sequence[float | int] | np.ndarray  # one number or an array of them
 
 
 def value_blocks(setting: Setting, value: Value) -> ValueMatrixBlocks:
@@ -99,7 +100,7 @@ def _terms(
 
 
 def topicwise_attention_loss(
-    setting: Setting, alpha: ArrayLike, beta: ArrayLike, value: Value = "block", loss: Loss = "squared"
+    setting: Setting, alpha: Numbers, beta: Numbers, value: Value = "block", loss: Loss = "squared"
 ) -> np.ndarray:
     """L(α, β) with the value matrix frozen to Theorem 2's ("block") or Knowl 4's ("diagonal"), broadcasting over
     arrays.
@@ -125,7 +126,8 @@ def topicwise_attention_loss(
             expected="document_length = None",
             advice='use loss = "squared", or infinite documents',
         )
-    return _cross_entropy(setting, value_blocks(setting, value), alpha, beta)
+    flat = _cross_entropy(setting, value_blocks(setting, value), alpha.ravel(), beta.ravel())
+    return flat.reshape(alpha.shape)
 
 
 def _cross_entropy(setting: Setting, W: ValueMatrixBlocks, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:

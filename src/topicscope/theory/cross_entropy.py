@@ -91,7 +91,7 @@ def uniform_cross_entropy_optimum(setting: Setting, ridge: float) -> CrossEntrop
         while objective(x - size * step) > objective(x) + 1e-14 and size > 1e-12:
             size /= 2
         x = x - size * step
-        if np.abs(step).max() <= 1e-13 * max(1.0, np.abs(x).max()):
+        if gradient @ step <= 1e-16:  # the objective is at its minimum to rounding
             cross_entropy = evaluate(x)[0]
             c0, c1, eta = x.tolist()
             return CrossEntropyOptimum(c0, c1, eta, objective(x), cross_entropy)

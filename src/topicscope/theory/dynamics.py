@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from topicscope.errors import InputError
-from topicscope.theory.attention import Value
+from topicscope.theory.attention import Numbers, Value
 from topicscope.theory.value_matrix import ValueMatrixBlocks
 from topicscope.topics.setting import Setting
 
@@ -110,7 +109,7 @@ class StageOne:
         return ValueMatrixBlocks(*entries).matrix(setting)
 
 
-def stage_one(setting: Setting, t: ArrayLike) -> StageOne:
+def stage_one(setting: Setting, t: Numbers) -> StageOne:
     """W(t) = (1-e^{-2λ0 t}) 1_w x̄0ᵀ/(V λ0) + (1-e^{-2λ1 t}) (c3/v)(BBᵀ - 11ᵀ/T), x̄0 = (m, (1-m)/V, …).
 
     λ0 = m² + (1-m)²/V, λ1 = a²κ/v; t in units of 1/(learning rate) for plain gradient descent on the squared loss.

@@ -199,7 +199,7 @@ def _with_words(setting: Setting, topics: Float[np.ndarray, "7 count"], kind: Qu
             probability, none, none, none, none + N, mask + 1, mask_squared, active, topic_squares, word_squares
         )
     rows, words, weights = [], [], []
-    for row, count in enumerate(counts.astype(int)):
+    for row, count in enumerate(counts.astype(int).tolist()):
         pmf = probability[row] * binomial_pmf(count, 1 / v)
         kept = np.flatnonzero(pmf > _NEGLIGIBLE)
         rows.append(np.full(len(kept), row))

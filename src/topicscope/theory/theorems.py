@@ -1,0 +1,118 @@
+"""Every statement the package checks, as one object each."""
+
+from topicscope.theory import assumptions as given
+from topicscope.theory import measures as measure
+from topicscope.theory.theorem import Theorem
+
+THEOREMS: tuple[Theorem, ...] = (
+    Theorem(
+        "embedding",
+        "The optimal Gram matrix E of tied embeddings has equal topic means u_i in every row, plus 1/(av) at the "
+        "row's own topic, so same-topic words (self-pairs included) have the larger average inner product.",
+        "Theorem 1 (Knowl 1)",
+        given.THEOREM_1,
+        "minimiser",
+        measure.embedding_deviation,
+        1e-10,
+    ),
+    Theorem(
+        "low-rank-embedding",
+        "With d < T dimensions the least excess loss is (T-d)κ/v, and the gap is (d-1)/((T-1)av).",
+        "ours, extends Theorem 1",
+        (given.INFINITE_DOCUMENTS,),
+        "minimiser",
+        measure.low_rank_embedding_deviation,
+        1e-10,
+    ),
+    Theorem(
+        "value-matrix",
+        "Under uniform attention and a vanishing ridge the optimal value matrix is block-wise: W_same = "
+        "W_diff + 1/(av).",
+        "Theorem 2 (Knowl 2)",
+        given.THEOREM_2,
+        "minimiser",
+        measure.value_matrix_deviation,
+        1e-10,
+    ),
+    Theorem(
+        "finite-value-matrix",
+        "At finite N the optimum is unique without a ridge: blocks of height h, a diagonal spike g, and W_i0 = 1/V.",
+        "ours",
+        (given.FINITE_DOCUMENTS, given.SOME_WORD_SHOWN),
+        "minimiser",
+        measure.finite_value_matrix_deviation,
+        1e-10,
+    ),
+    Theorem(
+        "block-attention",
+        "With the block-wise value matrix the best average weight inside a topic lies in (λ1(τ-1), λ2 T).",
+        "Theorem 3 (Knowl 3)",
+        given.THEOREM_3,
+        "bound",
+        measure.block_attention_deviation,
+        0.0,
+    ),
+    Theorem(
+        "diagonal-attention",
+        "With the diagonal value matrix λ3 τ < β < λ4 T and α < λ5 β at the optimum.",
+        "Theorem 4 (Knowl 4)",
+        given.THEOREM_4,
+        "bound",
+        measure.diagonal_attention_deviation,
+        0.0,
+    ),
+    Theorem(
+        "block-attention-limit",
+        "As T → ∞ at fixed τ the best average weight inside a topic tends to 1 + τ(τ-1)/((1-a)(τ-a)).",
+        "ours, sharpens Theorem 3",
+        (given.INFINITE_DOCUMENTS, given.SOME_CORRECT),
+        "limit",
+        measure.block_limit_deviation,
+        1e-5,
+    ),
+    Theorem(
+        "diagonal-attention-limit",
+        "As T → ∞ at fixed τ: α* → a(τ-1)/(τ-a) < 1, β* → α* + v/(1-a) · [(τ-a) + a²(τ-1)/(τ-a)].",
+        "ours, sharpens Theorem 4",
+        (given.INFINITE_DOCUMENTS, given.SOME_CORRECT, given.SEVERAL_WORDS),
+        "limit",
+        measure.diagonal_limit_deviation,
+        1e-5,
+    ),
+    Theorem(
+        "stage-one",
+        "Gradient flow of the value matrix from zero relaxes at two rates, 2λ0 and 2λ1, to Theorem 2's matrix.",
+        "ours, quantifies Knowl 5",
+        (given.INFINITE_DOCUMENTS,),
+        "trajectory",
+        measure.stage_one_deviation,
+        1e-6,
+    ),
+    Theorem(
+        "stage-two",
+        "At the optimal value matrix attention first drifts towards same-topic (block) or same-word (diagonal) keys.",
+        "ours, quantifies Knowl 5",
+        (given.INFINITE_DOCUMENTS,),
+        "trajectory",
+        measure.stage_two_deviation,
+        1e-9,
+    ),
+    Theorem(
+        "bayes",
+        "No model, at any document length, comes below the loss of a predictor that knows the active topics.",
+        "ours",
+        (),
+        "bound",
+        measure.bayes_deviation,
+        1e-13,
+    ),
+    Theorem(
+        "cross-entropy-infimum",
+        "Under uniform attention the cross-entropy has infimum log(τv), attained by no finite value matrix.",
+        "ours",
+        (),
+        "limit",
+        measure.cross_entropy_deviation,
+        1e-4,
+    ),
+)
