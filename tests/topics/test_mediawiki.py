@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.topics import wikipedia
-from topicscope.topics.document import Faults
+from topicscope.topics.source import Faults
 from topicscope.topics.text import Document, open_corpus, wikipedia_sample
 from topicscope.topics.wikipedia import articles, read_sample, sample_dump
 from topicscope.topics.wikitext import Namespaces, strip_wikitext

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from mwparserfromhell.parser import ParserError
 
 from topicscope.errors import InputError
-from topicscope.topics.document import Document, Faults
+from topicscope.topics.source import Document, Faults
 from topicscope.topics.wikitext import Namespaces, strip_wikitext
 
 _CHUNK = 1 << 18

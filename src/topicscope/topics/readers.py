@@ -10,9 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from topicscope.errors import InputError
-from topicscope.topics.document import Document, Faults, is_encodable
 from topicscope.topics.mediawiki import read_dump
-from topicscope.topics.source import COMPRESSIONS, Source, check_encoding, decoded_lines, not_decodable, open_bytes
+from topicscope.topics.source import (
+    COMPRESSIONS,
+    Document,
+    Faults,
+    Source,
+    check_encoding,
+    decoded_lines,
+    is_encodable,
+    not_decodable,
+    open_bytes,
+)
 
 SKIP_ADVICE = "correct it, or leave such lines out and count them with --on-error skip"
 _BATCH_ROWS = 256

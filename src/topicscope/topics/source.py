@@ -1,19 +1,58 @@
-"""A source of text as bytes and as lines: decompressed, decoded, and with the place of every fault."""
+"""A source of text as bytes and as lines, the documents it gives, and the count of what it does not give.
+
+Here is the one place that decides whether a bad piece of input stops the reading or is counted (`Faults`).
+"""
 
 import codecs
 import io
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
 
 from topicscope.errors import InputError
-from topicscope.topics.document import Faults
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+OnError = Literal["stop", "skip"]
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text with the id it keeps to the end; documents of one id are one cluster in every standard error."""
+
+    id: str
+    text: str
+
+
+@dataclass
+class Faults:
+    """Counts what one pass over a corpus left out, by reason."""
+
+    on_error: OnError = "stop"
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def skip(self, reason: str) -> None:
+        """Leave something out that is no fault, such as a redirect."""
+        self.counts[reason] += 1
+
+    def bad(self, reason: str, error: InputError) -> None:
+        """Raise `error`, or with on_error="skip" count it under `reason`."""
+        if self.on_error == "stop":
+            raise error
+        self.skip(reason)
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a string is text: no lone surrogate, which neither UTF-8 nor a tokenizer could take."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import get_args
 
 from topicscope.errors import InputError
-from topicscope.topics.document import Document, Faults, OnError, is_encodable
 from topicscope.topics.readers import reader_of
-from topicscope.topics.source import Source
+from topicscope.topics.source import Document, Faults, OnError, Source, is_encodable
 from topicscope.topics.wikipedia import read_sample, sample_dump
 
 __all__ = ["Corpus", "Document", "OnError", "corpus_from", "open_corpus", "wikipedia_sample"]

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from topicscope.errors import InputError
 from topicscope.records.files import sha256_of_file, write_text
-from topicscope.topics.document import Document, Faults
 from topicscope.topics.readers import read_mediawiki
-from topicscope.topics.source import Source
+from topicscope.topics.source import Document, Faults, Source
 from topicscope.topics.wikitext import STRIPPER_VERSION
 
 DUMP = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
