@@ -35,7 +35,7 @@ CONFIGS = {
 }
 
 
-def batch_of(masking: Masking, seed: int, documents: int = 7) -> MaskedBatch:
+def batch_of(masking: Masking, seed: int, documents: int = 12) -> MaskedBatch:
     rng = np.random.default_rng(seed)
     return masking.apply(rng, DocumentLaw(TOPICS, 2, (1, 12)).draw(rng, documents))
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import product
+from math import comb
 
 import numpy as np
 import pytest
@@ -29,10 +30,15 @@ def within(share: float, expected: float, n: int) -> bool:
 
 def test_rates_of_selected_kept_random_and_masked() -> None:
     drawn, batch = apply(Masking(0.15, 0.2, 0.3, "token"))
-    valid = drawn.words <= 12
+    valid = batch.labels <= 12
+    np.testing.assert_array_equal(valid.sum(axis=1), drawn.lengths)
     assert within(batch.selected[valid].mean(), 0.15, valid.sum())
-    np.testing.assert_array_equal(batch.labels, drawn.words)
-    np.testing.assert_array_equal(batch.input_ids[~batch.selected], drawn.words[~batch.selected])
+    # The same words in another order.
+    np.testing.assert_array_equal(
+        np.sort(batch.labels[0])[: drawn.lengths[0]], np.sort(drawn.words[: drawn.lengths[0]])
+    )
+    np.testing.assert_array_equal(np.bincount(batch.labels[valid]), np.bincount(drawn.words))
+    np.testing.assert_array_equal(batch.input_ids[~batch.selected], batch.labels[~batch.selected])
     shown, true = batch.input_ids[batch.selected], batch.labels[batch.selected]
     n = len(shown)
     assert within((shown == 0).mean(), 0.5, n)
@@ -49,7 +55,7 @@ def test_rates_of_selected_kept_random_and_masked() -> None:
 def test_document_weighting_draws_masks_given_at_least_one_selected(p_mask) -> None:
     """All 2^N - 1 masks of a short document against their exact conditional probabilities."""
     N, n = 4, 60_000
-    documents = Documents(np.ones((n, N), dtype=np.int64), np.full(n, N), 12)
+    documents = Documents(np.ones(n * N, dtype=np.int64), np.full(n, N), 12)
     masks = Masking(p_mask, 0.2, 0.3).apply(np.random.default_rng(1), documents).selected
     seen = Counter(map(tuple, masks.tolist()))
     assert (False,) * N not in seen
@@ -65,14 +71,27 @@ def test_document_weighting_draws_masks_given_at_least_one_selected(p_mask) -> N
     assert chisquare(observed, n * naive).pvalue < 1e-6
 
 
+def test_masks_of_ragged_documents_keep_to_their_documents() -> None:
+    """Lengths 1 to 3: the number of selected positions of each document has its own conditional binomial law."""
+    lengths = np.tile([1, 2, 3], 20_000)
+    documents = Documents(np.ones(lengths.sum(), dtype=np.int64), lengths, 12)
+    batch = Masking(0.2, 0.2, 0.3, specials=True).apply(np.random.default_rng(2), documents)
+    k = batch.selected.sum(axis=1)
+    for N in (1, 2, 3):
+        expected = np.array([comb(N, i) * 0.2**i * 0.8 ** (N - i) for i in range(1, N + 1)]) / (1 - 0.8**N)
+        observed = np.bincount(k[lengths == N], minlength=N + 1)
+        assert observed[0] == 0
+        assert N == 1 or chisquare(observed[1:], 20_000 * expected).pvalue > 1e-4
+
+
 def test_token_weighting_leaves_empty_masks_as_they_are() -> None:
-    documents = Documents(np.ones((5000, 4), dtype=np.int64), np.full(5000, 4), 12)
+    documents = Documents(np.ones(20_000, dtype=np.int64), np.full(5000, 4), 12)
     masks = Masking(0.2, 0.2, 0.3, "token").apply(np.random.default_rng(1), documents).selected
     assert within((~masks.any(axis=1)).mean(), 0.8**4, 5000)
 
 
 def test_a_tiny_rate_and_a_length_of_one_end_at_once() -> None:
-    documents = Documents(np.ones((50, 1), dtype=np.int64), np.ones(50, dtype=np.int64), 12)
+    documents = Documents(np.ones(50, dtype=np.int64), np.ones(50, dtype=np.int64), 12)
     assert Masking(1e-12, 0.2, 0.3).apply(np.random.default_rng(0), documents).selected.all()
     first = first_selected(np.random.default_rng(0), np.full(1000, 10), 1e-12)
     assert first.min() == 0
@@ -81,7 +100,7 @@ def test_a_tiny_rate_and_a_length_of_one_end_at_once() -> None:
 
 def test_specials_are_attended_and_never_selected_or_words() -> None:
     drawn, batch = apply(Masking(0.4, 0.2, 0.3, specials=True), documents=200)
-    assert batch.input_ids.shape[1] == drawn.words.shape[1] + 2
+    assert batch.input_ids.shape[1] == drawn.lengths.max() + 2
     for ids in (batch.input_ids, batch.labels):
         assert (ids[:, 0] == 13).all()
         assert (ids[np.arange(200), drawn.lengths + 1] == 14).all()

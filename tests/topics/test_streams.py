@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from topicscope.errors import InputError
+from topicscope.topics.counts import count_tokens
 from topicscope.topics.documents import DocumentLaw
 from topicscope.topics.masking import Masking
 from topicscope.topics.streams import FixedDocuments, FreshDocuments, Population, SampledCounts
@@ -42,6 +43,20 @@ def test_a_restored_stream_continues_exactly(name, by_query) -> None:
     assert (
         STREAMS[name](0).next_counts(by_query=False).inputs != STREAMS[name](1).next_counts(by_query=False).inputs
     ).any()
+
+
+@pytest.mark.parametrize("specials", [False, True])
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("weighting", ["document", "token"])
+@pytest.mark.parametrize("by_query", [False, True])
+def test_fresh_counts_are_the_counts_of_the_same_tokens(specials, hidden, weighting, by_query) -> None:
+    masking = Masking(0.3, 0.3, 0.3, weighting, specials, hidden)
+    as_tokens, as_counts = (FreshDocuments(DocumentLaw(TOPICS, None, (1, 6)), masking, 9, 5) for _ in range(2))
+    for _ in range(20):
+        slow = count_tokens(as_tokens.next_batch(), as_tokens.num_tokens, weighting, by_query=by_query)
+        fast = as_counts.next_counts(by_query=by_query)
+        for field in ("inputs", "document", "query", "targets"):
+            np.testing.assert_allclose(getattr(fast, field), getattr(slow, field), rtol=0, atol=1e-15)
 
 
 def test_an_epoch_shows_every_document_once_and_counts_what_it_skips() -> None:

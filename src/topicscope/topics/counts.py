@@ -46,18 +46,49 @@ def count_tokens(batch: MaskedBatch, num_tokens: int, weighting: str, *, by_quer
     counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1)
     at = np.flatnonzero(batch.selected)
     document = at // batch.selected.shape[1]
-    labels = batch.labels.ravel()[at]
+    labels, shown = batch.labels.ravel()[at], batch.input_ids.ravel()[at]
+    return _grouped(counts, document, shown, labels, weighting, by_query)
+
+
+def fresh_counts(
+    rng: np.random.Generator, law: DocumentLaw, masking: Masking, count: int, *, by_query: bool
+) -> TokenCounts:
+    """Fresh documents, masked and counted without laying them out: what `count_tokens` says of the same tokens."""
+    documents = law.draw(rng, count)
+    corruption = masking.corrupt(rng, documents)
+    D = masking.num_tokens(law.vocabulary_size)
+    offset = D * np.arange(count)
+    cells = np.repeat(offset, documents.lengths)
+    cells += documents.words
+    moved = offset[corruption.document]
+    if masking.hide_selected:
+        cells = np.delete(cells, corruption.at)
+    else:
+        cells[corruption.at] = moved + corruption.shown
+    counts = np.bincount(cells, minlength=count * D).reshape(count, D).astype(np.float64)
+    if masking.specials:
+        counts[:, -2:] = 1
+    counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return _grouped(counts, corruption.document, corruption.shown, corruption.labels, masking.weighting, by_query)
+
+
+def _grouped(
+    inputs: np.ndarray, document: np.ndarray, shown: np.ndarray, labels: np.ndarray, weighting: str, by_query: bool
+) -> TokenCounts:
+    """Selected positions [selected], gathered by document or by (document, shown token)."""
+    n, D = inputs.shape
     weight = _weights(document, n, weighting)
+    first = D * document
     if not by_query:
-        targets = np.bincount(document * D + labels, weights=weight, minlength=n * D).reshape(n, D)
-        return TokenCounts(counts, np.arange(n), np.zeros(n, dtype=np.int64), targets)
-    key = document * D + batch.input_ids.ravel()[at]
+        targets = np.bincount(first + labels, weights=weight, minlength=n * D).reshape(n, D)
+        return TokenCounts(inputs, np.arange(n), np.zeros(n, dtype=np.int64), targets)
+    key = first + shown
     present = np.zeros(n * D, dtype=bool)
     present[key] = True
     groups = np.flatnonzero(present)
     number = np.cumsum(present)[key] - 1
     targets = np.bincount(number * D + labels, weights=weight, minlength=len(groups) * D).reshape(len(groups), D)
-    return TokenCounts(counts, groups // D, groups % D, targets)
+    return TokenCounts(inputs, groups // D, groups % D, targets)
 
 
 def _weights(document: np.ndarray, n: int, weighting: str) -> np.ndarray:

@@ -7,20 +7,25 @@ import numpy as np
 from topicscope.errors import InputError
 from topicscope.topics.topic_model import TopicModel
 
-# Up to here one comparison per topic beats a binary search per token.
-_FEW_TOPICS = 32
-
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """words int64 [document position]: token ids 1..V, then PAD = V+3 after the end. lengths int64 [document]."""
+    """words int64 [token]: ids 1..V, document after document. lengths int64 [document].
+
+    Inside a document words stand in no particular order (by topic, in fact), since a document is a set of i.i.d. draws;
+    `Masking.apply` puts them into random order.
+    """
 
     words: np.ndarray
     lengths: np.ndarray
     vocabulary_size: int
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self.lengths)
+
+    def owner(self) -> np.ndarray:
+        """The document of each token, int64 [token]."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,16 +83,14 @@ class DocumentLaw:
         """`count` fresh documents."""
         theta = self.proportions(rng, count)
         lengths = self.lengths(rng, count)
-        longest = int(lengths.max(initial=0))
-        topics = _categorical(theta, rng.random((count, longest)))
-        words = self._table.draw(rng, topics) + 1
-        if self.length_range[0] != self.length_range[1]:
-            words[np.arange(longest) >= lengths[:, None]] = self.vocabulary_size + 3
-        return Documents(words, lengths, self.vocabulary_size)
+        # How often each topic occurs, then that many words of it: far fewer draws than a topic for every token.
+        times = rng.multinomial(lengths, theta).ravel()
+        topics = np.repeat(np.tile(np.arange(theta.shape[1]), count), times)
+        return Documents(self._table.draw(rng, topics), lengths, self.vocabulary_size)
 
 
 class _WordTable:
-    """Walker's alias tables: a word of topic t in O(1), whatever Φ; the alias step is skipped when topics are flat."""
+    """Walker's alias tables: a token id of topic t in O(1), whatever Φ; no alias step where topics are flat."""
 
     def __init__(self, phi: np.ndarray) -> None:
         self.sizes = (phi > 0).sum(axis=1)
@@ -97,15 +100,15 @@ class _WordTable:
         self.keep = np.ones((len(phi), width))
         for topic, row in enumerate(phi):
             support = np.flatnonzero(row)
-            self.words[topic, : len(support)] = support
+            self.words[topic, : len(support)] = support + 1
             keep, alias = _alias(row[support] * len(support))
             self.keep[topic, : len(support)] = keep
-            self.alias[topic, : len(support)] = support[alias]
+            self.alias[topic, : len(support)] = support[alias] + 1
         self.flat = bool((self.keep > 1 - 1e-12).all())
         self.equal = bool((self.sizes == width).all())
 
     def draw(self, rng: np.random.Generator, topics: np.ndarray) -> np.ndarray:
-        """Word index for each entry of `topics`."""
+        """A token id for each entry of `topics`."""
         uniform = rng.random(topics.shape)
         uniform *= self.width if self.equal else self.sizes[topics]
         column = uniform.astype(np.int64)
@@ -129,14 +132,3 @@ def _alias(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if left[high] < 1:
             small.append(large.pop())
     return keep, alias
-
-
-def _categorical(theta: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Inverse transform, row by row: int64 [document position] of topics from θ [document topic]."""
-    cumulative = theta.cumsum(axis=1)[:, :-1]
-    if cumulative.shape[1] < _FEW_TOPICS:
-        topics = np.zeros(uniform.shape, dtype=np.int8)
-        for k in range(cumulative.shape[1]):
-            topics += (uniform >= cumulative[:, k, None]).view(np.int8)
-        return topics.astype(np.int64)
-    return np.stack([row.searchsorted(u, side="right") for row, u in zip(cumulative, uniform, strict=True)])

@@ -73,6 +73,20 @@ class MaskedBatch:
         return cls(ids, labels, selected, attendable, size)
 
 
+@dataclass(frozen=True, eq=False)
+class Corruption:
+    """What masking did to flat documents. at int64 [selected]: which tokens were selected.
+
+    document, shown, labels int64 [selected]: the document of each, its id now and before. owner int64 [token].
+    """
+
+    at: np.ndarray
+    document: np.ndarray
+    shown: np.ndarray
+    labels: np.ndarray
+    owner: np.ndarray
+
+
 @dataclass(frozen=True)
 class Masking:
     """Each position is selected with p_mask; then it stays (p_correct), becomes a uniform *word* (p_random), or [MASK].
@@ -111,34 +125,58 @@ class Masking:
         return vocabulary_size + (3 if self.specials else 1)
 
     def apply(self, rng: np.random.Generator, documents: Documents) -> MaskedBatch:
-        """Corrupt documents once."""
-        words, size = documents.words, documents.vocabulary_size
-        selected = self._select(rng, documents)
-        shown = words.copy()
-        at = np.flatnonzero(selected)
+        """Corrupt documents once and lay them out in random order."""
+        return self.lay_out(rng, documents, self.corrupt(rng, documents))
+
+    def corrupt(self, rng: np.random.Generator, documents: Documents) -> "Corruption":
+        """What is selected, and what it shows instead."""
+        owner = documents.owner()
+        at = self._select(rng, documents, owner)
         fate = rng.random(len(at))
-        replaced = rng.integers(1, size + 1, len(at))
-        replaced[fate >= self.p_correct + self.p_random] = 0
-        shown.ravel()[at] = np.where(fate < self.p_correct, words.ravel()[at], replaced)
+        shown = rng.integers(1, documents.vocabulary_size + 1, len(at))
+        shown[fate >= self.p_correct + self.p_random] = 0
+        labels = documents.words[at]
+        return Corruption(at, owner[at], np.where(fate < self.p_correct, labels, shown), labels, owner)
+
+    def lay_out(self, rng: np.random.Generator, documents: Documents, corruption: "Corruption") -> MaskedBatch:
+        """Corrupted documents as a table, each in a random order drawn from `rng`."""
+        size, owner, edge = documents.vocabulary_size, corruption.owner, int(self.specials)
+        shown = documents.words.copy()
+        shown[corruption.at] = corruption.shown
+        chosen = np.zeros(len(shown), dtype=bool)
+        chosen[corruption.at] = True
+        order = np.argsort(owner + rng.random(len(owner)))
+        starts = np.cumsum(documents.lengths) - documents.lengths
+        column = np.arange(len(owner)) - starts[owner] + edge
+        table = (len(documents), int(documents.lengths.max(initial=0)) + 2 * edge)
+        input_ids, labels = np.full(table, size + 3), np.full(table, size + 3)
+        selected = np.zeros(table, dtype=bool)
+        for filled, values in ((input_ids, shown), (labels, documents.words), (selected, chosen)):
+            filled[owner, column] = values[order]
         if self.specials:
-            shown, words = (_surround(ids, documents.lengths, size) for ids in (shown, words))
-            selected = np.pad(selected, ((0, 0), (1, 1)))
-        attendable = words != size + 3
+            for ids in (input_ids, labels):
+                ids[:, 0] = size + 1
+                ids[np.arange(len(ids)), documents.lengths + 1] = size + 2
+        attendable = labels != size + 3
         if self.hide_selected:
             attendable &= ~selected
-        return MaskedBatch(shown, words, selected, attendable, size)
+        return MaskedBatch(input_ids, labels, selected, attendable, size)
 
-    def _select(self, rng: np.random.Generator, documents: Documents) -> np.ndarray:
-        valid = documents.words != documents.vocabulary_size + 3
-        selected: np.ndarray = (rng.random(valid.shape) < self.p_mask) & valid
-        if self.weighting == "document":
-            empty = np.flatnonzero(~selected.any(axis=1))
-            if len(empty):
-                first = first_selected(rng, documents.lengths[empty], self.p_mask)[:, None]
-                position = np.arange(valid.shape[1])
-                later = (position > first) & (rng.random((len(empty), valid.shape[1])) < self.p_mask)
-                selected[empty] = ((position == first) | later) & valid[empty]
-        return selected
+    def _select(self, rng: np.random.Generator, documents: Documents, owner: np.ndarray) -> np.ndarray:
+        """Indices of the selected tokens, int64 [selected]."""
+        at = np.flatnonzero(rng.random(len(owner)) < self.p_mask)
+        if self.weighting == "token":
+            return at
+        empty = np.bincount(owner[at], minlength=len(documents)) == 0
+        if not empty.any():
+            return at
+        lengths = documents.lengths[empty]
+        tokens = np.flatnonzero(empty[owner])
+        starts = np.cumsum(lengths) - lengths
+        # Position of each of these tokens after the first selected one of its document.
+        after = np.arange(len(tokens)) - np.repeat(starts + first_selected(rng, lengths, self.p_mask), lengths)
+        chosen = (after == 0) | ((after > 0) & (rng.random(len(tokens)) < self.p_mask))
+        return np.concatenate([at, tokens[chosen]])
 
 
 def first_selected(rng: np.random.Generator, lengths: np.ndarray, p_mask: float) -> np.ndarray:
@@ -149,11 +187,3 @@ def first_selected(rng: np.random.Generator, lengths: np.ndarray, p_mask: float)
     some = -np.expm1(lengths * np.log1p(-p_mask))
     first = np.log1p(-rng.random(lengths.shape) * some) / np.log1p(-p_mask)
     return np.asarray(np.minimum(first.astype(np.int64), lengths - 1))
-
-
-def _surround(ids: np.ndarray, lengths: np.ndarray, size: int) -> np.ndarray:
-    """START, the document, END, then PAD."""
-    out = np.pad(ids, ((0, 0), (1, 1)), constant_values=size + 3)
-    out[:, 0] = size + 1
-    out[np.arange(len(ids)), lengths + 1] = size + 2
-    return out

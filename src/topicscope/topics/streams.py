@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.topics.counts import TokenCounts, count_tokens, population_counts, sampled_counts
+from topicscope.topics.counts import TokenCounts, count_tokens, fresh_counts, population_counts, sampled_counts
 from topicscope.topics.documents import DocumentLaw
 from topicscope.topics.masking import MaskedBatch, Masking
 from topicscope.topics.topic_model import TopicModel
@@ -80,9 +80,26 @@ class FreshDocuments(_Stream):
         super().__init__(law.vocabulary_size, masking, seed)
         self.law, self.batch_size = law, _positive(batch_size)
 
+        # The order of words has its own generator: with it or without it, the same documents follow.
+        self._order = np.random.default_rng([seed, 1])
+
     def next_batch(self) -> MaskedBatch:
         """`batch_size` documents never seen before."""
-        return self.masking.apply(self._rng, self.law.draw(self._rng, self.batch_size))
+        documents = self.law.draw(self._rng, self.batch_size)
+        return self.masking.lay_out(self._order, documents, self.masking.corrupt(self._rng, documents))
+
+    def next_counts(self, *, by_query: bool) -> TokenCounts:
+        """The same documents as counts, without laying them out."""
+        return fresh_counts(self._rng, self.law, self.masking, self.batch_size, by_query=by_query)
+
+    def state(self) -> dict[str, Any]:
+        """Both generators."""
+        return {**super().state(), "order": self._order.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Set both generators."""
+        super().restore(state)
+        self._order.bit_generator.state = state["order"]
 
 
 class FixedDocuments(_Stream):
