@@ -31,9 +31,10 @@ STREAMS = {
 
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("by_query", [False, True])
-def test_a_restored_stream_continues_exactly(name, by_query) -> None:
+@pytest.mark.parametrize("steps", [0, 3, 130])
+def test_a_restored_stream_continues_exactly(name, by_query, steps) -> None:
     stream, other = STREAMS[name](0), STREAMS[name](1)
-    for _ in range(3):
+    for _ in range(steps):
         stream.next_counts(by_query=by_query)
     other.restore(json.loads(json.dumps(stream.state())))
     for _ in range(5):
@@ -52,11 +53,30 @@ def test_a_restored_stream_continues_exactly(name, by_query) -> None:
 def test_fresh_counts_are_the_counts_of_the_same_tokens(specials, hidden, weighting, by_query) -> None:
     masking = Masking(0.3, 0.3, 0.3, weighting, specials, hidden)
     as_tokens, as_counts = (FreshDocuments(DocumentLaw(TOPICS, None, (1, 6)), masking, 9, 5) for _ in range(2))
+    as_tokens.ahead = as_counts.ahead = 3
     for _ in range(20):
         slow = count_tokens(as_tokens.next_batch(), as_tokens.num_tokens, weighting, by_query=by_query)
         fast = as_counts.next_counts(by_query=by_query)
         for field in ("inputs", "document", "query", "targets"):
             np.testing.assert_allclose(getattr(fast, field), getattr(slow, field), rtol=0, atol=1e-15)
+
+
+def test_tokens_too_are_the_same_after_a_restore_and_mixed_reading() -> None:
+    stream, other = STREAMS["fresh"](3), STREAMS["fresh"](4)
+    for _ in range(stream.ahead + 2):
+        stream.next_batch()
+    other.restore(json.loads(json.dumps(stream.state())))
+    stream.next_batch(), other.next_counts(by_query=True)
+    for _ in range(stream.ahead + 1):
+        one, two = stream.next_batch(), other.next_batch()
+        np.testing.assert_array_equal(one.input_ids, two.input_ids)
+        np.testing.assert_array_equal(one.selected, two.selected)
+
+
+def test_batches_never_repeat() -> None:
+    stream = STREAMS["fresh"](0)
+    seen = {stream.next_counts(by_query=False).targets.tobytes() for _ in range(3 * stream.ahead)}
+    assert len(seen) == 3 * stream.ahead > 3
 
 
 def test_an_epoch_shows_every_document_once_and_counts_what_it_skips() -> None:

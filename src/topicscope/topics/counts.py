@@ -12,8 +12,8 @@ from math import comb
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.topics.documents import DocumentLaw
-from topicscope.topics.masking import MaskedBatch, Masking, first_selected
+from topicscope.topics.documents import DocumentLaw, Documents
+from topicscope.topics.masking import Corruption, MaskedBatch, Masking, first_selected
 from topicscope.topics.topic_model import TopicModel
 
 # float64 entries of `targets`: 400 MB
@@ -47,57 +47,68 @@ def count_tokens(batch: MaskedBatch, num_tokens: int, weighting: str, *, by_quer
     at = np.flatnonzero(batch.selected)
     document = at // batch.selected.shape[1]
     labels, shown = batch.labels.ravel()[at], batch.input_ids.ravel()[at]
-    return _grouped(counts, document, shown, labels, weighting, by_query)
+    return _grouped(counts, document, shown, labels, n, weighting, by_query)[0]
 
 
-def fresh_counts(
-    rng: np.random.Generator, law: DocumentLaw, masking: Masking, count: int, *, by_query: bool
-) -> TokenCounts:
-    """Fresh documents, masked and counted without laying them out: what `count_tokens` says of the same tokens."""
-    documents = law.draw(rng, count)
-    corruption = masking.corrupt(rng, documents)
-    D = masking.num_tokens(law.vocabulary_size)
-    offset = D * np.arange(count)
-    cells = np.repeat(offset, documents.lengths)
+def count_corrupted(
+    documents: Documents, corruption: Corruption, masking: Masking, batch_size: int, *, by_query: bool
+) -> list[TokenCounts]:
+    """Counts without laying the documents out, `batch_size` to a batch: as `count_tokens` of the same tokens."""
+    n, D = len(documents), masking.num_tokens(documents.vocabulary_size)
+    first = D * np.arange(n)
+    cells = np.repeat(first, documents.lengths)
     cells += documents.words
-    moved = offset[corruption.document]
     if masking.hide_selected:
         cells = np.delete(cells, corruption.at)
     else:
-        cells[corruption.at] = moved + corruption.shown
-    counts = np.bincount(cells, minlength=count * D).reshape(count, D).astype(np.float64)
+        cells[corruption.at] = first[corruption.document] + corruption.shown
+    counts = np.bincount(cells, minlength=n * D).reshape(n, D).astype(np.float64)
     if masking.specials:
         counts[:, -2:] = 1
     counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return _grouped(counts, corruption.document, corruption.shown, corruption.labels, masking.weighting, by_query)
+    c = corruption
+    return _grouped(counts, c.document, c.shown, c.labels, batch_size, masking.weighting, by_query)
 
 
 def _grouped(
-    inputs: np.ndarray, document: np.ndarray, shown: np.ndarray, labels: np.ndarray, weighting: str, by_query: bool
-) -> TokenCounts:
-    """Selected positions [selected], gathered by document or by (document, shown token)."""
+    inputs: np.ndarray,
+    document: np.ndarray,
+    shown: np.ndarray,
+    labels: np.ndarray,
+    batch_size: int,
+    weighting: str,
+    by_query: bool,
+) -> list[TokenCounts]:
+    """Selected positions [selected], gathered by document or by (document, shown token), a batch after another."""
     n, D = inputs.shape
-    weight = _weights(document, n, weighting)
-    first = D * document
-    if not by_query:
-        targets = np.bincount(first + labels, weights=weight, minlength=n * D).reshape(n, D)
-        return TokenCounts(inputs, np.arange(n), np.zeros(n, dtype=np.int64), targets)
-    key = first + shown
-    present = np.zeros(n * D, dtype=bool)
-    present[key] = True
-    groups = np.flatnonzero(present)
-    number = np.cumsum(present)[key] - 1
-    targets = np.bincount(number * D + labels, weights=weight, minlength=len(groups) * D).reshape(len(groups), D)
-    return TokenCounts(inputs, groups // D, groups % D, targets)
+    weight = _weights(document, n, batch_size, weighting)
+    cell = D * document
+    if by_query:
+        key = cell + shown
+        present = np.zeros(n * D, dtype=bool)
+        present[key] = True
+        groups = np.flatnonzero(present)
+        owner, query = groups // D, groups % D
+        cell = D * (np.cumsum(present)[key] - 1)
+    else:
+        owner, query = np.arange(n), np.zeros(n, dtype=np.int64)
+    targets = np.bincount(cell + labels, weights=weight, minlength=len(owner) * D).reshape(len(owner), D)
+    edges = np.arange(0, n + 1, batch_size)
+    cuts = np.searchsorted(owner, edges)
+    return [
+        TokenCounts(inputs[low:high], owner[begin:end] - low, query[begin:end], targets[begin:end])
+        for low, high, begin, end in zip(edges[:-1], edges[1:], cuts[:-1], cuts[1:], strict=True)
+    ]
 
 
-def _weights(document: np.ndarray, n: int, weighting: str) -> np.ndarray:
-    """Weight of each selected position, as `MaskedBatch.position_weights`."""
+def _weights(document: np.ndarray, n: int, batch_size: int, weighting: str) -> np.ndarray:
+    """Weight of each selected position, as `MaskedBatch.position_weights` of its batch."""
+    batch = document // batch_size
     if weighting == "token":
-        return np.full(len(document), 1 / max(len(document), 1))
+        return np.asarray(1.0 / np.bincount(batch)[batch])
     selected = np.bincount(document, minlength=n)
-    documents = max(np.count_nonzero(selected), 1)
-    return np.asarray(1.0 / (selected[document] * documents))
+    documents = np.count_nonzero(selected.reshape(-1, batch_size), axis=1)
+    return np.asarray(1.0 / (selected[document] * documents[batch]))
 
 
 def population_counts(

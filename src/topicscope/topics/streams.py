@@ -5,10 +5,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.topics.counts import TokenCounts, count_tokens, fresh_counts, population_counts, sampled_counts
-from topicscope.topics.documents import DocumentLaw
-from topicscope.topics.masking import MaskedBatch, Masking
+from topicscope.topics.counts import TokenCounts, count_corrupted, count_tokens, population_counts, sampled_counts
+from topicscope.topics.documents import DocumentLaw, Documents
+from topicscope.topics.masking import Corruption, MaskedBatch, Masking
 from topicscope.topics.topic_model import TopicModel
+
+# Enough to make numpy's calls cheap, few enough to stay in the cache.
+_TOKENS_AHEAD = 40_000
+_DOCUMENTS_AHEAD = 320
 
 
 class BatchStream(Protocol):
@@ -74,32 +78,62 @@ class _Stream:
 
 
 class FreshDocuments(_Stream):
-    """New documents and new masks every step."""
+    """New documents and new masks every step.
+
+    Small batches are drawn several at a time, since numpy's calls cost more than its numbers. The documents are the
+    same whether they are read by `next_batch` or by `next_counts`, and wherever the stream was saved and restored.
+    """
 
     def __init__(self, law: DocumentLaw, masking: Masking, batch_size: int, seed: int = 0) -> None:
         super().__init__(law.vocabulary_size, masking, seed)
-        self.law, self.batch_size = law, _positive(batch_size)
-
-        # The order of words has its own generator: with it or without it, the same documents follow.
-        self._order = np.random.default_rng([seed, 1])
+        self.law, self.batch_size, self.seed = law, _positive(batch_size), seed
+        self.ahead = max(1, min(_TOKENS_AHEAD // law.length_range[1], _DOCUMENTS_AHEAD) // batch_size)
+        self._number: int = 0
+        self._read: int = 0
+        self._table: MaskedBatch | None = None
+        self._counts: dict[bool, list[TokenCounts]] = {}
+        self._drawn = self._draw(number=0)
 
     def next_batch(self) -> MaskedBatch:
         """`batch_size` documents never seen before."""
-        documents = self.law.draw(self._rng, self.batch_size)
-        return self.masking.lay_out(self._order, documents, self.masking.corrupt(self._rng, documents))
+        part = self._advance()
+        if self._table is None:
+            # The order of words has its own generator: with it or without it, the same documents follow.
+            order = np.random.default_rng([self.seed, 1, self._number])
+            self._table = self.masking.lay_out(order, *self._drawn)
+        return self._table.rows(slice(part * self.batch_size, (part + 1) * self.batch_size))
 
     def next_counts(self, *, by_query: bool) -> TokenCounts:
         """The same documents as counts, without laying them out."""
-        return fresh_counts(self._rng, self.law, self.masking, self.batch_size, by_query=by_query)
+        part = self._advance()
+        if by_query not in self._counts:
+            self._counts[by_query] = count_corrupted(*self._drawn, self.masking, self.batch_size, by_query=by_query)
+        return self._counts[by_query][part]
 
     def state(self) -> dict[str, Any]:
-        """Both generators."""
-        return {**super().state(), "order": self._order.bit_generator.state}
+        """The generator before the batches that are drawn, which ones these are, and how many of them were read."""
+        return {"seed": self.seed, "rng": self._before, "number": self._number, "read": self._read}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Set both generators."""
+        """Draw these batches again."""
         super().restore(state)
-        self._order.bit_generator.state = state["order"]
+        self.seed = state["seed"]
+        self._drawn = self._draw(state["number"])
+        self._read = state["read"]
+
+    def _draw(self, number: int) -> tuple[Documents, Corruption]:
+        self._before = self._rng.bit_generator.state
+        self._number, self._read = number, 0
+        self._table, self._counts = None, {}
+        documents = self.law.draw(self._rng, self.ahead * self.batch_size)
+        return documents, self.masking.corrupt(self._rng, documents)
+
+    def _advance(self) -> int:
+        """The place of the next batch among those drawn."""
+        if self._read == self.ahead:
+            self._drawn = self._draw(self._number + 1)
+        self._read += 1
+        return self._read - 1
 
 
 class FixedDocuments(_Stream):
