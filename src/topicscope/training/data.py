@@ -78,6 +78,7 @@ class HeldOut:
     counts: TokenCounts
     plain: MaskedBatch | None
     shares: np.ndarray
+    infinite: bool = False
 
 
 def held_out(recipe: Recipe, topic_model: TopicModel, *, by_query: bool) -> HeldOut:
@@ -91,7 +92,7 @@ def held_out(recipe: Recipe, topic_model: TopicModel, *, by_query: bool) -> Held
         assert tau is not None
         counts = population_counts(topic_model, tau, masking, by_query=by_query)
         theta = DocumentLaw(topic_model, tau).proportions(rng, count)
-        return HeldOut(None, counts, None, _padded(POPULATION_LENGTH * theta @ topic_model.phi, D))
+        return HeldOut(None, counts, None, _padded(POPULATION_LENGTH * theta @ topic_model.phi, D), infinite=True)
     law = law_of(recipe, topic_model)
     if recipe.data.source == "counts":
         counts = sampled_counts(rng, law, masking, count, by_query=by_query)

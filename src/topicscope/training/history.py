@@ -144,7 +144,7 @@ def mean_attention(
         rows = [_attention_of_tokens(model, held_out, topic_model) for model in engine.models]
     else:
         scores = attention_scores(weights)
-        rows = [attention_by_counts(s, held_out.shares, topic_model) for s in scores]
+        rows = [attention_by_counts(s, held_out.shares, topic_model, infinite=held_out.infinite) for s in scores]
     return {f"attention_{name}": np.array([row[name] for row in rows]) for name in rows[0]}
 
 
@@ -154,25 +154,28 @@ def attention_scores(weights: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.asarray((W_Q @ W_E).transpose(0, 2, 1) @ (W_K @ W_E) / np.sqrt(W_K.shape[1]))
 
 
-def attention_by_counts(scores: np.ndarray, shares: np.ndarray, topic_model: TopicModel) -> dict[str, float]:
+def attention_by_counts(
+    scores: np.ndarray, shares: np.ndarray, topic_model: TopicModel, *, infinite: bool = False
+) -> dict[str, float]:
     """Mean attention by class of pair from scores [query key] and counts of tokens [document token].
 
     A query of type u gives one token of type k the weight e^{S_uk} / Z_du, Z_du = Σ_k c_dk e^{S_uk}; a document has
-    c_u (c_u - 1) ordered pairs of the same word, c_u c_k of two words.
+    c_u (c_u - 1) ordered pairs of the same word (an infinite one c_u²), c_u c_k of two words.
     """
     V = len(topic_model.vocabulary)
-    weight = np.exp(scores - scores.max(axis=1, keepdims=True))
-    counts = shares[:, 1 : V + 1]
-    own = counts / (shares @ weight.T)[:, 1 : V + 1]  # c_du / Z_du
-    words = weight[1 : V + 1, 1 : V + 1]
+    # Plain documents show no [MASK]. The floor keeps Z_du positive: e^-600 is nothing beside a key that is there.
+    shown = scores[1 : V + 1, 1:]
+    weight = np.exp(np.maximum(shown - shown.max(axis=1, keepdims=True), -600.0))
+    words, counts = weight[:, :V], shares[:, 1 : V + 1]
+    own = counts / (shares[:, 1:] @ weight.T)  # c_du / Z_du
     share = shares_topic(topic_model) & ~np.eye(V, dtype=bool)
     groups = {"same_topic": share, "different_topic": ~share & ~np.eye(V, dtype=bool)}
-    again = np.maximum(counts - 1, 0)
+    again = counts if infinite else counts - 1
     means = {"same_word": _ratio((own * again * np.diag(words)).sum(), (counts * again).sum())}
     for name, chosen in groups.items():
         means[name] = _ratio((own * (counts @ (words * chosen).T)).sum(), (counts * (counts @ chosen.T)).sum())
     if shares.shape[1] > V + 1:
-        means["special"] = _ratio((own * (shares[:, V + 1 :] @ weight[1 : V + 1, V + 1 :].T)).sum(), counts.sum())
+        means["special"] = _ratio((own * (shares[:, V + 1 :] @ weight[:, V:].T)).sum(), counts.sum())
     return means
 
 

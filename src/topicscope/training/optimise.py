@@ -93,7 +93,7 @@ class IterateAverage:
                 if key in self.sums:
                     self.sums[key] += part.detach()
                 else:
-                    self.sums[key] = part.detach().to(torch.float64)
+                    self.sums[key] = part.detach().to(torch.float64, copy=True)
 
     def apply(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
         """Put the mean into the parameters; nothing happens without averaging."""
