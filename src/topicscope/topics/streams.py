@@ -1,6 +1,6 @@
 """Where training data come from: fresh, fixed, counted or exact. Each stream resumes to the same numbers."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,7 @@ _TOKENS_AHEAD = 40_000
 _DOCUMENTS_AHEAD = 320
 
 
+@runtime_checkable
 class BatchStream(Protocol):
     """One seed's data. `next_counts` takes the next batch as counts, `next_batch` takes it as tokens.
 
