@@ -2,10 +2,12 @@
 
 Model: `transformers.BertForMaskedLM` as it stands, one layer and one head, hidden and feed-forward size = number of
 tokens, frozen one-hot embeddings, no dropout, eager attention (all that the paper's transformers version has).
-Data: lines of text, parsed word by word into one tensor a document, masked position by position in it; a mask with
-nothing selected is drawn again; batches are padded by `pad_sequence`. Masks are drawn anew at every step, as ours are.
+Data, as in the paper's released code: lines of text, parsed word by word into one tensor a document; the selected
+positions masked one by one in a copy of it, drawn again if there are none; labels and attention mask as two more
+tensors; a batch is padded from clones of the three. Masks are drawn anew at every step, as ours are.
 """
 
+import copy
 import random
 from dataclasses import dataclass
 
@@ -33,36 +35,36 @@ def text_lines(documents: Documents) -> list[str]:
 
 def parse(line: str, vocabulary: dict[str, int]) -> torch.Tensor:
     """Token ids of one document between START and END."""
-    return torch.tensor([START, *(vocabulary[word] for word in line.split()), END])
+    words = [word.strip() for word in line.strip().split()]
+    return torch.tensor([START, *(vocabulary[word] for word in words), END])
 
 
-def mask(document: torch.Tensor, rates: Rates) -> tuple[torch.Tensor, torch.Tensor]:
-    """Shown ids and labels (-100 where nothing is predicted), position by position."""
+def mask(document: torch.Tensor, rates: Rates) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Shown ids, labels (-100 where nothing is predicted) and attention mask, position by position."""
     positions: list[int] = []
     while not positions:
-        chosen = (torch.rand(len(document)) < rates.select) & (document <= WORDS)
-        positions = chosen.nonzero().flatten().tolist()
-    shown, labels = document.clone(), torch.full_like(document, -100)
+        special = (document == PAD) | (document == START) | (document == END)
+        chosen = (torch.rand(len(document)) < rates.select) & ~special
+        positions = torch.flatten(chosen.nonzero()).tolist()
+    shown = copy.deepcopy(document)
     for position in positions:
-        labels[position] = document[position]
         fate = random.random()
         if fate < rates.random:
             shown[position] = random.randint(1, WORDS)
         elif fate >= rates.random + rates.keep:
             shown[position] = MASK
-    return shown, labels
+    labels = -100 * torch.ones(document.shape, dtype=torch.long)
+    labels[positions] = document[positions]
+    return shown, labels, torch.ones_like(document)
 
 
-def collate(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def collate(documents: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """Padded tensors."""
-    shown, labels = zip(*pairs, strict=True)
-    pad = torch.nn.utils.rnn.pad_sequence
-    ids = pad(list(shown), batch_first=True, padding_value=PAD)
-    return {
-        "input_ids": ids,
-        "labels": pad(list(labels), batch_first=True, padding_value=-100),
-        "attention_mask": (ids != PAD).long(),
-    }
+    batch = {}
+    for index, (name, filler) in enumerate((("input_ids", PAD), ("labels", -100), ("attention_mask", 0))):
+        parts = [document[index].clone().detach() for document in documents]
+        batch[name] = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=filler)
+    return batch
 
 
 class Twin:

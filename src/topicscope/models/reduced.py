@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from topicscope.models.config import ModelConfig, NotReducibleError, why_not_reduced
 from topicscope.models.objective import Loss, grouped_loss
@@ -176,6 +177,7 @@ class _CountLoss(torch.autograd.Function):
         return result
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         (each,) = outer
         scaled = [

@@ -111,12 +111,13 @@ class _WordTable:
         """A token id for each entry of `topics`."""
         uniform = rng.random(topics.shape)
         uniform *= self.width if self.equal else self.sizes[topics]
+        cell = topics * self.width
         column = uniform.astype(np.int64)
-        cell = topics * self.width + column
-        words: np.ndarray = self.words.ravel()[cell]
+        cell += column
+        words = self.words.take(cell)
         if self.flat:
             return words
-        return np.where(uniform - column < self.keep.ravel()[cell], words, self.alias.ravel()[cell])
+        return np.where(uniform - column < self.keep.take(cell), words, self.alias.take(cell))
 
 
 def _alias(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,8 +11,8 @@ from topicscope.topics.masking import Corruption, MaskedBatch, Masking
 from topicscope.topics.topic_model import TopicModel
 
 # Enough to make numpy's calls cheap, few enough to stay in the cache.
-_TOKENS_AHEAD = 40_000
-_DOCUMENTS_AHEAD = 320
+_TOKENS_AHEAD = 72_000
+_DOCUMENTS_AHEAD = 480
 
 
 @runtime_checkable
