@@ -1,0 +1,214 @@
+"""Figures of a probe, as matplotlib `Figure` objects without pyplot, so that drawing changes no global state."""
+
+import io
+import math
+import textwrap
+import warnings
+from typing import Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from scipy.special import stdtrit
+
+from topicscope.errors import InputError
+
+# Above this size the numbers in the cells could no longer be read.
+_MAX_ANNOTATED = (32, 20)
+# Purple below 1, orange above: told apart with every common colour blindness, and by lightness from the middle.
+_DIVERGING = "PuOr_r"
+# Okabe-Ito colours, each with its own marker, so that no meaning hangs on colour alone.
+_MEASURES = (
+    ("attention_ratio", "all pairs", "#0072B2", "o"),
+    ("attention_ratio_distinct", "distinct words", "#D55E00", "s"),
+    ("attention_ratio_distance_matched", "distance-matched", "#009E73", "^"),
+    ("attention_ratio_position_corrected", "position-corrected", "#CC79A7", "D"),
+)
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "path",
+    "svg.hashsalt": "topicscope",
+    "text.usetex": False,
+    "font.family": "DejaVu Sans",
+}
+
+
+def ratio_column(table: pd.DataFrame) -> str:
+    """The ratio that leads: the position-corrected one where it exists (causal parts), else `attention_ratio`."""
+    corrected = "attention_ratio_position_corrected"
+    return corrected if corrected in table and bool(table[corrected].notna().any()) else "attention_ratio"
+
+
+def at_threshold(table: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
+    """Rows of one threshold; None and NaN mean the rows without one (topics from a labelled word list)."""
+    if threshold is None or math.isnan(threshold):
+        return table[table["threshold"].isna()]
+    return table[np.isclose(table["threshold"], threshold, rtol=1e-9, atol=0.0)]
+
+
+def threshold_label(threshold: float | None) -> str:
+    """A threshold as people read it; "word list" where topics came from one."""
+    return "word list" if threshold is None or math.isnan(threshold) else f"{threshold:g}"
+
+
+def head_map(heads: pd.DataFrame, *, part: str, threshold: float | None, title: str | None = None) -> Figure:
+    """Layer × head map of the same-topic / different-topic attention ratio of one part and threshold.
+
+    heads: `ProbeResult.heads()`: one row per part, threshold, layer, head (both from 0).
+    Colour: log ratio, symmetric about 1, saturating at its 98th percentile (at least 1.1, at most 16; the colour bar
+    has arrows where values lie beyond). Brackets: 1 lies within 1.96 standard errors. Hatched: no ratio.
+    Causal parts show the position-corrected ratio.
+
+    Raises:
+        InputError: no such part or threshold in `heads`.
+    """
+    chosen = at_threshold(heads[heads["part"] == part], threshold)
+    if chosen.empty:
+        known = heads[["part", "threshold"]].drop_duplicates().to_records(index=False).tolist()
+        raise InputError("no heads to draw", received=(part, threshold), expected=f"one of {known}")
+    column = ratio_column(chosen)
+    shape = (int(chosen["layer"].max()) + 1, int(chosen["head"].max()) + 1)
+    values, errors = np.full(shape, math.nan), np.full(shape, math.nan)
+    cells = (chosen["layer"].to_numpy(dtype=int), chosen["head"].to_numpy(dtype=int))
+    values[cells] = chosen[column].to_numpy(dtype=float)
+    errors[cells] = chosen[f"{column}_se"].to_numpy(dtype=float)
+
+    annotated = shape[0] <= _MAX_ANNOTATED[0] and shape[1] <= _MAX_ANNOTATED[1]
+    cell = (0.56, 0.32) if annotated else (0.13, 0.13)
+    size = (max(shape[1] * cell[0] + 1.9, 4.6), max(shape[0] * cell[1] + 1.5, 2.4))
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.add_subplot()
+        _draw_heads(figure, axes, values, errors, annotated)
+        name = "position-corrected ratio" if column != "attention_ratio" else "ratio"
+        text = title if title is not None else "Same-topic / different-topic attention"
+        lines = textwrap.wrap(f"{text} ({part}, θ = {threshold_label(threshold)}, {name})", int(size[0] * 9.5))
+        # parse_math off: a model's name may hold dollar signs.
+        axes.set_title("\n".join(lines), fontsize=10, loc="left", parse_math=False)
+    return figure
+
+
+def _draw_heads(figure: Figure, axes: Axes, values: np.ndarray, errors: np.ndarray, annotated: bool) -> None:
+    known = values[np.isfinite(values) & (values > 0)]
+    strongest = float(np.quantile(np.abs(np.log(known)), 0.98)) if known.size else 0.0
+    limit = math.exp(min(max(strongest, math.log(1.1)), math.log(16.0)))
+    norm = LogNorm(1 / limit, limit)
+    axes.patch.set(facecolor="#f2f2f2", edgecolor="#8a8a8a", hatch="////")
+    shown = np.ma.masked_invalid(np.clip(values, 1 / limit, limit))
+    rows, columns = values.shape
+    # `pcolormesh` draws edges where `imshow` blurs them; rasterised, as 48 × 64 vector squares make a heavy file.
+    mesh = axes.pcolormesh(shown, norm=norm, cmap=_DIVERGING, rasterized=not annotated, edgecolors="white", lw=0.3)
+    axes.set(xlim=(0, columns), ylim=(rows, 0), xlabel="head", ylabel="layer")
+    for axis, count in ((axes.xaxis, columns), (axes.yaxis, rows)):
+        step = 1 if annotated else max(1, math.ceil(count / 16))
+        axis.set_major_locator(FixedLocator([i + 0.5 for i in range(0, count, step)]))
+        axis.set_major_formatter(FuncFormatter(lambda x, _: f"{int(x)}"))
+        axis.set_tick_params(length=0)
+    above, below = bool((known > limit * (1 + 1e-9)).any()), bool((values < (1 - 1e-9) / limit).any())
+    extend: Literal["both", "max", "min", "neither"] = (
+        "both" if above and below else "max" if above else "min" if below else "neither"
+    )
+    bar = figure.colorbar(mesh, ax=axes, extend=extend, aspect=15, pad=0.02)
+    ticks = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 8, 16)
+    bar.set_ticks([t for t in ticks if 1 / limit <= t <= limit], format=FuncFormatter(lambda x, _: f"{x:.3g}"))
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    bar.set_label("1 = no difference (log scale)", fontsize=8)
+    if not annotated:
+        return
+    for (row, column), value in np.ndenumerate(values):
+        if not math.isfinite(value):
+            continue
+        number = f"{value:.2f}" if value < 99.5 else f"{value:.0f}"
+        unsure = not abs(value - 1) > 1.96 * errors[row, column]
+        red, green, blue, _ = mesh.cmap(norm(float(np.clip(value, 1 / limit, limit))))
+        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        axes.text(
+            column + 0.5,
+            row + 0.5,
+            f"({number})" if unsure else number,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="white" if dark else "#1a1a1a",
+        )
+
+
+def ratio_figure(table: pd.DataFrame, *, documents: int | None = None) -> Figure:
+    """Attention ratios by threshold with 95 % intervals, the random-weights band and the paper's BERT row.
+
+    table: `ProbeResult.table()`; one panel per part with measured rows. Interval: ratio ± t·se with t of
+    documents - 1 degrees of freedom (1.96 where `documents` is not given). Band: 95 % interval of the mean over
+    random initialisations (causal parts: of the position-corrected ratio). The paper's BERT is drawn in encoder
+    panels at thresholds that were measured too.
+
+    Raises:
+        InputError: no measured row.
+    """
+    measured = table[table["source"] == "measured"]
+    if measured.empty:
+        raise InputError("no measured rows to draw", received=f"{len(table)} rows", expected='source "measured"')
+    quantile = 1.96 if documents is None or documents < 2 else float(stdtrit(documents - 1, 0.975))
+    parts = list(dict.fromkeys(measured["part"]))
+    paper = table[(table["source"] == "paper") & (table["model"] == "BERT")]
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(max(6.4, 3.4 * len(parts)), 4.0), layout="constrained")
+        panels = np.atleast_1d(figure.subplots(1, len(parts), sharey=True))
+        legend: dict[str, Any] = {}
+        for axes, part in zip(panels, parts, strict=True):
+            rows = measured[measured["part"] == part]
+            _draw_ratios(axes, rows, paper if part == "encoder" else paper.iloc[:0], quantile)
+            axes.set_title(part, fontsize=10)
+            legend |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        panels[0].set_ylabel("same-topic / different-topic attention")
+        figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame, quantile: float) -> None:
+    measures = [m for m in _MEASURES if m[0] in rows and bool(rows[m[0]].notna().any())]
+    control = f"control_{ratio_column(rows)}"
+    axes.axhline(1.0, color="#555555", lw=0.8, ls="--", label="no difference")
+    for place, (_, row) in enumerate(rows.iterrows()):
+        low, high, mean = (float(row.get(f"{control}{end}", math.nan)) for end in ("_low", "_high", ""))
+        if math.isfinite(low):
+            axes.fill_between([place - 0.42, place + 0.42], low, high, color="#999999", alpha=0.45, lw=0)
+        if math.isfinite(mean):
+            axes.hlines(mean, place - 0.42, place + 0.42, color="#222222", lw=1.6, label="random weights, 95 % band")
+        # iloc: at most one paper row for a threshold.
+        for value in at_threshold(paper, row["threshold"])["attention_ratio"].iloc[:1]:
+            axes.plot(place + 0.36, value, "*", color="#000000", ms=9, ls="none", label="BERT in the paper")
+    for number, (name, label, color, marker) in enumerate(measures):
+        places = np.arange(len(rows)) + (number - (len(measures) - 1) / 2) * 0.18
+        values, errors = rows[name].to_numpy(dtype=float), rows[f"{name}_se"].to_numpy(dtype=float)
+        half = np.where(np.isfinite(errors), errors, 0.0) * quantile
+        axes.errorbar(places, values, yerr=half, fmt=marker, color=color, ms=5, capsize=3, lw=1.3, label=label)
+    labels = [threshold_label(float(t)) for t in rows["threshold"]]
+    axes.set_xticks(range(len(rows)), labels)
+    axes.set(xlabel="threshold θ (share of the vocabulary kept per topic)", xlim=(-0.55, len(rows) - 0.45))
+    axes.xaxis.label.set_fontsize(8)
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.grid(axis="y", color="#dddddd", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def to_png(figure: Figure, dpi: int = 160) -> bytes:
+    """The figure as PNG."""
+    return _render(figure, "png", dpi)
+
+
+def to_svg(figure: Figure) -> str:
+    """The figure as SVG: letters drawn as shapes, no date inside, so that equal figures give equal text."""
+    return _render(figure, "svg", 200).decode("utf-8")
+
+
+def _render(figure: Figure, kind: Literal["png", "svg"], dpi: int) -> bytes:
+    buffer = io.BytesIO()
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # A model's name may hold letters that the font lacks; a box stands for them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
