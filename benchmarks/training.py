@@ -26,6 +26,8 @@ TOPICS = TopicModel.disjoint(10, 10, alpha=0.1)
 LAW = DocumentLaw(TOPICS, length=(100, 150))
 MASKING = Masking(0.15, 0.1, 0.1, specials=True)
 STACKED = 8
+# Steps to a measurement: twice what `FreshDocuments` draws at once, so that each one pays for its own documents.
+STEPS = 24
 
 
 class Ours:
@@ -39,6 +41,7 @@ class Ours:
         self.optimiser = torch.optim.AdamW(list(self.model.trainable().values()), lr=0.01, fused=True)
 
     def data(self) -> CountTensors:
+        assert STEPS % self.streams[0].ahead == 0
         return CountTensors.of([s.next_counts(by_query=self.model.by_query) for s in self.streams])
 
     def step(self, batch: CountTensors | None = None) -> None:
@@ -89,7 +92,7 @@ def main() -> None:
         for seeds in (1, STACKED):
             ours = Ours(attention, seeds)
             key = name if seeds == 1 else f"{name}_stacked"
-            slow, fast = interleaved(twin.step, ours.step, args.repeats, 20)
+            slow, fast = interleaved(twin.step, ours.step, args.repeats, STEPS)
             ratios[key] = report(f"{key}, with data", slow, fast, seeds)
             ready, counts = twin.data(), ours.data()
             slow, fast = interleaved(
@@ -97,7 +100,7 @@ def main() -> None:
             )
             report(f"{key}, same batch again", slow, fast, seeds)
     ours = Ours("trained", 1)
-    ratios["data"] = report("data, a batch", *interleaved(twin.data, ours.data, args.repeats, 20))
+    ratios["data"] = report("data, a batch", *interleaved(twin.data, ours.data, args.repeats, STEPS))
     if args.json:
         print(json.dumps({key: ratios[key] for key in ("uniform", "uniform_stacked", "attention", "data")}))
 

@@ -103,12 +103,12 @@ def _grouped(
 
 def _weights(document: np.ndarray, n: int, batch_size: int, weighting: str) -> np.ndarray:
     """Weight of each selected position, as `MaskedBatch.position_weights` of its batch."""
-    batch = document // batch_size
+    selected = np.bincount(document, minlength=n).reshape(-1, batch_size)
     if weighting == "token":
-        return np.asarray(1.0 / np.bincount(batch)[batch])
-    selected = np.bincount(document, minlength=n)
-    documents = np.count_nonzero(selected.reshape(-1, batch_size), axis=1)
-    return np.asarray(1.0 / (selected[document] * documents[batch]))
+        selected = selected.sum(axis=1, keepdims=True).repeat(batch_size, axis=1)
+    else:
+        selected = selected * np.count_nonzero(selected, axis=1)[:, None]
+    return np.asarray((1.0 / np.maximum(selected, 1)).ravel()[document])
 
 
 def population_counts(
