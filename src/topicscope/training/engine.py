@@ -4,7 +4,7 @@ The loop sees only this: losses of the next batch by seed, matrices by name with
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from topicscope.training.data import HeldOut
 from topicscope.training.recipe import Recipe
 
 
+@runtime_checkable
 class Engine(Protocol):
     """S models of one recipe. `modules` hold the parameters; every other access is by name, stacked [seed …]."""
 

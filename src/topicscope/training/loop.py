@@ -125,11 +125,8 @@ class _Run:
         """From the present step to the end."""
         t, began = self.recipe.training, time.monotonic() - self.seconds
         measured = set(measured_steps(self.recipe.history, self.total))
-        spans = iter([span for span in self.spans if span.last > self.step])
-        span = next(spans)
         while True:
-            if self.step == span.last < self.total:
-                span = next(spans)
+            span = next((s for s in self.spans if s.last > self.step), self.spans[-1])
             if self.optimizer is None or self.step == span.first:
                 self.optimizer = make_optimizer(t, span, self.parameters)
             losses = self.engine.next_losses(self.streams)
@@ -191,8 +188,8 @@ class _Run:
         self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
         self.average.count, self.average.sums = state["averaged"], _under(tensors, "average")
         span = next((s for s in self.spans if s.first < self.step < s.last), None)
-        if span is not None or self.step == self.total:
-            self.optimizer = make_optimizer(self.recipe.training, span or self.spans[-1], self.parameters)
+        if span is not None:
+            self.optimizer = make_optimizer(self.recipe.training, span, self.parameters)
             restore_optimizer(self.optimizer, _under(tensors, "optimizer"))
 
     def _checkpoint(self) -> Checkpoint:

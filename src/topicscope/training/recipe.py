@@ -9,7 +9,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -55,7 +55,7 @@ class Data(Table):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self) -> "Data":
         if self.source == "population" and self.topics_per_document is None:
             raise ValueError("population needs topics_per_document (the law of θ must be a finite list)")
         if self.topic_sizes is not None and self.shared_words:
@@ -123,7 +123,7 @@ class Training(Table):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self) -> "Training":
         if self.momentum and self.optimizer != "sgd":
             raise ValueError("momentum belongs to optimizer = 'sgd'")
         if self.weight_decay and self.optimizer != "adamw":
@@ -166,7 +166,7 @@ class Recipe(Table):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self) -> "Recipe":
         if self.training.batch_size == "all" and self.data.source != "fixed":
             raise ValueError("batch_size = 'all' needs data.source = 'fixed'")
         return self
