@@ -79,10 +79,14 @@ def probe(
     embeddings = embedding_rows(view, configurations)
     controls: list[dict[str, Any]] = []
     for number in range(0 if interrupted else chosen.controls):
-        random_view = view.randomised(chosen.seed + number)
-        control = attention_pass(random_view, aligned, lookup, chosen, f"random weights {number + 1}", progress)
-        if control.interrupted:
+        task = f"random weights {number + 1} of {chosen.controls}"
+        try:
+            random_view = view.randomised(chosen.seed + number)
+            control = attention_pass(random_view, aligned, lookup, chosen, task, progress)
+            interrupted = control.interrupted
+        except KeyboardInterrupt:
             interrupted = True
+        if interrupted:
             warnings[f"interrupted: {number} of {chosen.controls} random controls were finished"] = None
             break
         controls += control_rows(chosen.seed + number, control.moments, causal, configurations)

@@ -82,7 +82,7 @@ class ProbeResult:
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": "probe",
-            "headline": dict(self.headline),
+            "headline": _without_nan(self.headline),
             "model": dict(self.model),
             "table": _records(self.rows),
             "controls": _records(self.controls),
@@ -203,11 +203,12 @@ def _topics_name(index: int) -> str:
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values, None for NaN: JSON has no NaN, and floats must keep every digit."""
-    return [
-        {str(key): None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
-        for row in frame.to_dict(orient="records")
-    ]
+    return [_without_nan(row) for row in frame.to_dict(orient="records")]
+
+
+def _without_nan(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """None for NaN, as JSON has no word for it."""
+    return {str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
 
 
 def _frame(records: list[dict[str, Any]]) -> pd.DataFrame:
