@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from theory.theory_settings import finite_settings, infinite_settings, sampled_document
 
+from theory.theory_settings import finite_settings, infinite_settings, sampled_document
 from topicscope import theory
 from topicscope.theory import Setting
 from topicscope.theory.attention import value_blocks

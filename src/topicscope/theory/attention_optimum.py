@@ -47,7 +47,7 @@ def topicwise_attention_optimum(setting: Setting, value: Value = "block") -> Att
     Block matrix at N = ∞: the loss depends on γ only, so the optimum is a ridge; it is represented by α = β = γ. At
     finite N the ridge breaks towards β < α. At v = 1 no two words share a topic and α is set to β. At
     p_c = p_r = 0 no word is ever a query, and 1 stands for both. Bounds: Knowl 3 (γ) and
-    Knowl 4 (β and α), with τ = o(T) tested as 2 ≤ τ ≤ T/2; they speak of N = ∞ only.
+    Knowl 4 (β and α), with τ = o(T) tested as 2 ≤ τ ≤ T/2 for γ and 2 ≤ τ ≤ 3T/(4√v) for β; they speak of N = ∞ only.
     """
     loss = topicwise_rational_loss(setting, value)
     on_ridge = (value == "block" and setting.document_length is None) or setting.words_per_topic == 1

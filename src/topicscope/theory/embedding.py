@@ -9,7 +9,7 @@ from scipy.fft import dct
 from topicscope.errors import InputError
 from topicscope.theory.assumptions import THEOREM_1, violated
 from topicscope.theory.moments import moments
-from topicscope.theory.uniform import uniform_attention_loss
+from topicscope.theory.uniform import check_size, uniform_attention_loss
 from topicscope.topics.setting import Setting
 
 
@@ -26,7 +26,9 @@ def embedding_loss(setting: Setting, W_E: Float[np.ndarray, "dimension size"]) -
     Raises:
         InputError: W_E does not fit the setting.
     """
-    return uniform_attention_loss(setting, W_E.T @ W_E, embedding_bias(setting))
+    E = W_E.T @ W_E
+    check_size(setting, E, "the Gram matrix of W_E")
+    return uniform_attention_loss(setting, E, embedding_bias(setting))
 
 
 def embedding_gradient(

@@ -100,16 +100,21 @@ class RationalLoss:
         if not inside.any():
             return x
         step = np.zeros_like(x)
-        values, vectors = np.linalg.eigh(hessian[np.ix_(inside, inside)])
+        # α and β can differ in scale by a factor of v²: bring the curvatures to 1 before judging which are too small.
+        scale = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian))[inside], 1e-300))
+        values, vectors = np.linalg.eigh(hessian[np.ix_(inside, inside)] * np.outer(scale, scale))
         # Reflecting negative curvature keeps every step a descent direction.
-        curvature = np.maximum(np.abs(values), 1e-12 * np.abs(values).max() + 1e-300)
-        step[inside] = -vectors @ ((vectors.T @ gradient[inside]) / curvature)
+        curvature = np.maximum(np.abs(values), 1e-12)
+        step[inside] = -scale * (vectors @ ((vectors.T @ (scale * gradient[inside])) / curvature))
         here, slope = self._value(directions, x), self._slope(directions, x)
-        for halving in range(40):
-            moved = np.maximum(x + step * 0.5**halving, 0.0)
+        for _ in range(40):
+            if np.abs(step).max() <= 1e-14 * np.abs(x).max():
+                return x
+            moved = np.maximum(x + step, 0.0)
             gain = here - self._value(directions, moved)
             if gain > _FLAT or (gain > -_FLAT and self._slope(directions, moved) < slope):
                 return np.asarray(moved)
+            step = step / 2
         return x
 
     def _value(self, directions: np.ndarray, x: np.ndarray) -> float:

@@ -9,7 +9,7 @@ from topicscope.topics.setting import Setting
 
 
 def uniform_attention_loss(
-    setting: Setting, W: Float[np.ndarray, "size size"], b: Float[np.ndarray, "size"] | None = None
+    setting: Setting, W: Float[np.ndarray, "size size"], b: Float[np.ndarray, "outputs"] | None = None
 ) -> float:
     """E ‖W x̄ + b - x_j‖² over documents, masks and selected positions j, x̄ the mean one-hot input.
 
