@@ -197,9 +197,14 @@ def test_wrong_options_are_clear_errors(folder: Path, options: dict[str, str], m
 
 def test_loading_leaves_the_librarys_logging_as_it_was(folder: Path) -> None:
     logging = loading.logging
-    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    load_model(str(folder))
-    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+    found = logging.get_verbosity()
+    logging.set_verbosity_info()
+    try:
+        load_model(str(folder))
+        assert logging.get_verbosity() == logging.INFO
+        assert logging.is_progress_bar_enabled()
+    finally:
+        logging.set_verbosity(found)
 
 
 def test_the_real_minilm_is_viewed() -> None:

@@ -64,9 +64,8 @@ def _load(source: str, name: str, device: str, dtype: torch.dtype, options: dict
     config = _attempt(name, "configuration", lambda: AutoConfig.from_pretrained(source, **options))
     family_of(config, name)
     tokenizer = _attempt(name, "tokenizer", lambda: AutoTokenizer.from_pretrained(source, **options))
-    # Parameters a checkpoint lacks (a pooler) are drawn at random: neither that nor the global state may vary.
+    # What a checkpoint lacks (a pooler) is drawn at random, which must not move the caller's random state.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(0)
         model, info = _attempt(
             name,
             "weights",
