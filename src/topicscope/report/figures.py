@@ -112,8 +112,9 @@ def _draw_heads(figure: Figure, axes: Axes, values: np.ndarray, errors: np.ndarr
         "both" if above and below else "max" if above else "min" if below else "neither"
     )
     bar = figure.colorbar(mesh, ax=axes, extend=extend, aspect=15, pad=0.02)
-    ticks = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 8, 16)
-    bar.set_ticks([t for t in ticks if 1 / limit <= t <= limit], format=FuncFormatter(lambda x, _: f"{x:.3g}"))
+    marks = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 8, 16)
+    ticks = tuple(float(t) for t in marks if 1 / limit <= t <= limit)
+    bar.set_ticks(ticks, labels=[f"{t:.3g}" for t in ticks])
     bar.ax.yaxis.set_minor_locator(NullLocator())
     bar.set_label("1 = no difference (log scale)", fontsize=8)
     if not annotated:

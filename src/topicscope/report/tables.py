@@ -1,0 +1,215 @@
+"""The tables of a probe's page: numbers of a record turned into words that a person reads."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from topicscope.report.figures import at_threshold, ratio_column, threshold_label
+
+MISSING = "–"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page: cells are ready text; the first `row_headers` cells of a row name it; `note` explains."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    row_headers: int = 1
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number with `digits` significant digits after the point's leading zeros; a dash for None and NaN."""
+    if _missing(value):
+        return MISSING
+    value = float(value)
+    return f"{value:.{digits}g}" if abs(value) < 0.1 and value != 0 else f"{value:.{digits - 1}f}"
+
+
+def count(value: Any) -> str:
+    """A count with thousands apart; averages over topic seeds are rounded."""
+    return MISSING if _missing(value) else f"{float(value):,.0f}"
+
+
+def with_error(row: Row, name: str) -> str:
+    """Value ± standard error of one column."""
+    value, error = row.get(name), row.get(f"{name}_se")
+    return number(value) if _missing(value) or _missing(error) else f"{number(value)} ± {number(error, 2)}"
+
+
+def interval(low: Any, high: Any, digits: int = 4) -> str:
+    """Two limits."""
+    return MISSING if _missing(low) or _missing(high) else f"{number(low, digits)} to {number(high, digits)}"
+
+
+def attention_table(rows: Sequence[Row]) -> Table:
+    """Measured ratios by part and threshold; position-corrected and topic-seed columns only where there are any."""
+    causal = any(not _missing(r.get("attention_ratio_position_corrected")) for r in rows)
+    seeds = any(not _missing(r.get("attention_ratio_topic_sd")) for r in rows)
+    columns = ["part", "θ", "all pairs", "distinct words", "distance-matched"]
+    columns += ["position-corrected"] * causal + ["sd over topic seeds"] * seeds
+    columns += ["random weights (95 %)", "same-topic pairs", "different-topic pairs"]
+    cells = []
+    for row in rows:
+        corrected = not _missing(row.get("attention_ratio_position_corrected"))
+        control = "control_attention_ratio_position_corrected" if corrected else "control_attention_ratio"
+        line = [str(row["part"]), threshold_label(row["threshold"])]
+        line += [with_error(row, f"attention_ratio{kind}") for kind in ("", "_distinct", "_distance_matched")]
+        if causal:
+            line.append(with_error(row, "attention_ratio_position_corrected"))
+        if seeds:
+            line.append(number(row.get("attention_ratio_topic_sd"), 2))
+        low, high = row.get(f"{control}_low"), row.get(f"{control}_high")
+        line.append(number(row.get(control), 4) if _missing(low) else interval(low, high))
+        cells.append([*line, count(row.get("pairs_same")), count(row.get("pairs_different"))])
+    note = "± is one standard error, clustered by document."
+    if causal:
+        note += " For causal parts, the random weights stand beside the position-corrected ratio."
+    return Table("Attention: same-topic mean divided by different-topic mean", columns, cells, note, 2)
+
+
+def paper_table(rows: Sequence[Row]) -> Table:
+    """The paper's published ratios."""
+    names = ("attention_ratio", "embedding_cosine_layer_ratio", "embedding_dot_layer_ratio")
+    return Table(
+        "The paper's figures: 100 topics on Wikipedia (Li, Li and Risteski, 2023)",
+        ["model", "θ", "attention S/D", "cosine S/D", "dot product S/D"],
+        [[str(r["model"]), threshold_label(r["threshold"])] + [number(r.get(name), 4) for name in names] for r in rows],
+        "Published values, not measured here. They come from other models, text and topics, so compare them loosely.",
+        2,
+    )
+
+
+def embedding_table(rows: Sequence[Row]) -> Table:
+    """S, D, S-D, z and S/D by place, kind and threshold, averaged over topic seeds; a withheld ratio says why."""
+    groups: dict[tuple[str, str, float], list[Row]] = {}
+    for row in rows:
+        threshold = math.nan if row["threshold"] is None else float(row["threshold"])
+        # NaN is no key (it equals nothing); thresholds are positive, so -1 stands for the word list.
+        key = (str(row["place"]), str(row["kind"]), -1.0 if math.isnan(threshold) else threshold)
+        groups.setdefault(key, []).append(row)
+    cells = []
+    for (place, kind, threshold), members in groups.items():
+        mean = {
+            name: None if any(_missing(m.get(name)) for m in members) else fmean(m[name] for m in members)
+            for stem in ("same", "different", "difference", "ratio", "z", "num_words")
+            for name in (stem, f"{stem}_se")
+        }
+        withheld = [str(m["ratio_withheld"]) for m in members if m.get("ratio_withheld")]
+        more = f" ({len(withheld)} of {len(members)} topic seeds)" if len(members) > 1 else ""
+        ratio = f"withheld: {withheld[0]}{more}" if withheld else with_error(mean, "ratio")
+        line = [_PLACES.get(place, place), kind, threshold_label(None if threshold < 0 else threshold)]
+        line += [with_error(mean, name) for name in ("same", "different", "difference")]
+        cells.append([*line, number(mean["z"], 2), ratio, count(mean["num_words"])])
+    seeds = max(map(len, groups.values()), default=1)
+    return Table(
+        "Embeddings: mean similarity of two different words",
+        ["embedding", "kind", "θ", "S (same topic)", "D (different)", "S − D", "z", "S/D", "words"],
+        cells,
+        "± is one standard error over words." + (f" Averages over {seeds} topic models." if seeds > 1 else ""),
+        3,
+    )
+
+
+_PLACES = {"raw": "word vectors alone", "layer": "embedding layer's output"}
+
+
+def heads_table(heads: pd.DataFrame, part: str, threshold: float | None, number_of_rows: int = 10) -> Table:
+    """The heads with the highest ratio of one part and threshold."""
+    chosen = at_threshold(heads[heads["part"] == part], threshold)
+    column = ratio_column(chosen)
+    best = chosen.dropna(subset=[column]).nlargest(number_of_rows, column).to_dict(orient="records")
+    kind = "" if column == "attention_ratio" else ", position-corrected"
+    undefined = int(chosen[column].isna().sum())
+    note = "The highest of many noisy numbers overstate a little: some of their lead is chance."
+    return Table(
+        f"The {len(best)} heads with the highest ratio ({part}, θ = {threshold_label(threshold)}{kind})",
+        ["layer", "head", "ratio", "distinct words", "mean same", "mean different"],
+        [
+            [count(r["layer"]), count(r["head"])]
+            + [with_error({str(k): v for k, v in r.items()}, name) for name in (column, "attention_ratio_distinct")]
+            + [number(r["mean_same"], 4), number(r["mean_different"], 4)]
+            for r in best
+        ],
+        note + (f" {undefined} heads have no ratio." if undefined else ""),
+        2,
+    )
+
+
+def topics_table(topics: Sequence[Row]) -> Table:
+    """Top words of every topic."""
+    rows = [[str(t["topic"]), ", ".join(map(str, t["words"]))] for t in topics]
+    return Table("Topics of the first topic model and their most likely words", ["topic", "words"], rows)
+
+
+def funnel_table(coverage: Row) -> Table:
+    """From documents to words that the model's tokens cover, each loss under its reason."""
+    rows: list[list[str]] = []
+
+    def step(label: str, section: str, name: str, whole: str | None = None) -> None:
+        counts = coverage.get(section, {})
+        if name in counts:
+            total = counts.get(whole) if whole else None
+            share = f"{counts[name] / total:.1%}" if total else MISSING
+            rows.append([label, count(counts[name]), share])
+
+    def losses(section: str, name: str, label: str) -> None:
+        # A reason that took nothing is no news.
+        found = coverage.get(section, {}).get(name, {})
+        rows.extend([f"− {label}: {reason}", count(lost), MISSING] for reason, lost in found.items() if lost)
+
+    step("documents in the text", "text", "documents")
+    losses("text", "skipped", "skipped while reading")
+    step("documents with a unit that was read", "text", "documents_kept", "documents")
+    step("units (sentences or passages) in the text", "text", "units")
+    losses("text", "dropped", "units left out")
+    step("units read", "text", "units_kept", "units")
+    step("tokens read by the model", "alignment", "tokens")
+    step("words in the units read", "alignment", "words")
+    losses("alignment", "lost", "words lost")
+    step("words that are one token of the model", "alignment", "found", "words")
+    return Table("What was read, and what was lost on the way", ["step", "count", "share"], rows)
+
+
+def pairs_table(rows: Sequence[Row]) -> Table | None:
+    """Pairs of every class by configuration, as the record has them; None without any."""
+    if not rows:
+        return None
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [[_plain(row.get(name)) for name in columns] for row in rows]
+    return Table("Word pairs by class", [name.replace("_", " ") for name in columns], cells)
+
+
+def details(caption: str, value: Any) -> Table:
+    """Any nested record as name and value, so that nothing in it stays unseen."""
+    return Table(caption, ["name", "value"], [[name, text] for name, text in _flat(value, "")])
+
+
+def _flat(value: Any, name: str) -> Iterable[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
+        for index, inner in enumerate(value):
+            yield from _flat(inner, f"{name}.{index}")
+    elif isinstance(value, (list, tuple)):
+        yield name, ", ".join(map(_plain, value))
+    else:
+        yield name, _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    return MISSING if _missing(value) else str(value)
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
