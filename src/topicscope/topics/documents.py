@@ -84,13 +84,16 @@ class DocumentLaw:
         theta = self.proportions(rng, count)
         lengths = self.lengths(rng, count)
         # How often each topic occurs, then that many words of it: far fewer draws than a topic for every token.
-        times = rng.multinomial(lengths, theta).ravel()
-        topics = np.repeat(np.tile(np.arange(theta.shape[1]), count), times)
-        return Documents(self._table.draw(rng, topics), lengths, self.vocabulary_size)
+        times = rng.multinomial(lengths, theta)
+        return Documents(self._table.draw(rng, times), lengths, self.vocabulary_size)
 
 
 class _WordTable:
-    """Walker's alias tables: a token id of topic t in O(1), whatever Φ; no alias step where topics are flat."""
+    """Walker's alias tables: a token id of topic t in O(1), whatever Φ.
+
+    No alias step where topics are uniform on their words, and no table at all where these are also equally many and
+    consecutive, as in the paper's model.
+    """
 
     def __init__(self, phi: np.ndarray) -> None:
         self.sizes = (phi > 0).sum(axis=1)
@@ -105,12 +108,18 @@ class _WordTable:
             self.keep[topic, : len(support)] = keep
             self.alias[topic, : len(support)] = support[alias] + 1
         self.flat = bool((self.keep > 1 - 1e-12).all())
-        self.equal = bool((self.sizes == width).all())
+        regular = self.flat and width < 2**16 and (self.words == self.words[:, :1] + np.arange(width)).all()
+        self.first_words = self.words[:, 0] if regular else None
 
-    def draw(self, rng: np.random.Generator, topics: np.ndarray) -> np.ndarray:
-        """A token id for each entry of `topics`."""
-        uniform = rng.random(topics.shape)
-        uniform *= self.width if self.equal else self.sizes[topics]
+    def draw(self, rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
+        """Token ids: times[document, topic] of each topic, in that order, int64 [token]."""
+        if self.first_words is not None:
+            words = np.repeat(np.tile(self.first_words, len(times)), times.ravel())
+            words += rng.integers(0, self.width, len(words), dtype=np.uint16)
+            return words
+        topics = np.repeat(np.tile(np.arange(times.shape[1]), len(times)), times.ravel())
+        uniform = rng.random(len(topics))
+        uniform *= self.sizes[topics]
         cell = topics * self.width
         column = uniform.astype(np.int64)
         cell += column
