@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 
 
@@ -17,17 +18,18 @@ def landscape_figure(
     axes = figure.subplots()
     # Levels crowd near the minimum: a landscape is flat there and steep at its edge.
     low, high = float(loss.min()), float(loss.max())
-    levels = low + (high - low) * np.linspace(0, 1, 25) ** 2 if high > low else 10
-    filled = axes.contourf(betas, alphas, loss, levels=levels, cmap="viridis_r")
+    levels = low + max(high - low, 1e-12) * np.linspace(0, 1, 25) ** 2
+    norm = BoundaryNorm(levels.tolist(), 256)
+    filled = axes.contourf(betas, alphas, loss, levels=levels, cmap="viridis_r", norm=norm)
     axes.contour(betas, alphas, loss, levels=levels, colors="white", linewidths=0.3)
     bar = figure.colorbar(filled, ax=axes)
     bar.set_label("squared loss")
-    bar.formatter.set_useOffset(False)
+    bar.ax.ticklabel_format(axis="y", useOffset=False)
     if optimum is not None and alphas[0] <= optimum[0] <= alphas[-1] and betas[0] <= optimum[1] <= betas[-1]:
         axes.plot(optimum[1], optimum[0], "*", color="#D55E00", markersize=14, markeredgecolor="white", clip_on=False)
     axes.set_xlabel("β, weight on the same word")
     axes.set_ylabel("α, weight on the same topic")
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title, fontsize=9)
     return figure
 
 
@@ -54,7 +56,8 @@ def curves_figure(
 def stages_figure(
     t: np.ndarray, entries: Mapping[str, np.ndarray], loss: np.ndarray, *, growth_start: float, title: str
 ) -> Figure:
-    """Stage one above (entries of the value matrix) and below (loss), with the time at which attention has grown e-fold.
+    """Stage one above (entries of the value matrix) and below (loss), with the time in which attention
+    grows e-fold.
 
     t: times on a logarithmic axis; growth_start: 1/ρ, drawn where it lies inside the axis.
     """
