@@ -98,7 +98,7 @@ def _cards(headline: Mapping[str, Any], paper: list[Mapping[str, Any]]) -> list[
             "name": "The same model with random weights",
             "value": number(control, 4),
             "below": f"95 % interval {interval(*limits)}" if None not in limits else "no interval",
-            "where": "should be 1" if control is not None else "not measured",
+            "where": "1 is expected" if control is not None else "not measured",
         }
     )
     bert = [row for row in paper if row["model"] == "BERT" and headline["threshold"] is not None]

@@ -39,14 +39,16 @@ def count(value: Any) -> str:
 
 
 def with_error(row: Row, name: str) -> str:
-    """Value ± standard error of one column."""
+    """Value ± standard error of one column, with spaces that do not break."""
     value, error = row.get(name), row.get(f"{name}_se")
-    return number(value) if _missing(value) or _missing(error) else f"{number(value)} ± {number(error, 2)}"
+    if error is None or _missing(value) or _missing(error):
+        return number(value)
+    return f"{number(value)}\u00a0±\u00a0{float(error):.2g}"
 
 
 def interval(low: Any, high: Any, digits: int = 4) -> str:
     """Two limits."""
-    return MISSING if _missing(low) or _missing(high) else f"{number(low, digits)} to {number(high, digits)}"
+    return MISSING if _missing(low) or _missing(high) else f"{number(low, digits)}\u00a0to\u00a0{number(high, digits)}"
 
 
 def attention_table(rows: Sequence[Row]) -> Table:
