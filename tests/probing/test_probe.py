@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 import torch
 
+import tiny
 import topicscope
 from topicscope.errors import InputError
 from topicscope.probing.model import view_model
@@ -16,9 +16,9 @@ from topicscope.probing.result import ProbeResult
 from topicscope.progress import SilentProgress
 
 THEMES = {
-    "water": "river bridge sea ship sails ice snow fish".split(),
-    "war": "king queen castle war army battle sword city".split(),
-    "art": "music song piano violin concert theatre actor film".split(),
+    "water": ["river", "bridge", "sea", "ship", "sails", "ice", "snow", "fish"],
+    "war": ["king", "queen", "castle", "war", "army", "battle", "sword", "city"],
+    "art": ["music", "song", "piano", "violin", "concert", "theatre", "actor", "film"],
 }
 
 

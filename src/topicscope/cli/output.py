@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -33,13 +34,19 @@ def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str | None = None
 ) -> None:
     """A rich table on stdout; numbers to four significant digits, right aligned."""
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    # Title and caption are lines of their own: inside a narrow table they would wrap to its width.
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
     for name, right in zip(columns, numeric, strict=True):
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*[format_cell(cell) for cell in row])
-    Console().print(table)
+    console = Console()
+    console.print(title, style="bold", highlight=False)
+    console.print(table)
+    if caption is not None:
+        console.print(caption, style="dim", highlight=False)
+    console.print()
 
 
 def _is_number(cell: object) -> bool:

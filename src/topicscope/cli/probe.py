@@ -146,14 +146,7 @@ def show(result: ProbeResult, folder: Path) -> None:
     print_lines([str(result), ""])
     table = result.table()
     measured = table[table["source"] == "measured"]
-    causal = bool(measured["attention_ratio_position_corrected"].notna().any())
-    print_table(
-        "Attention: mean over same-topic pairs / mean over different-topic pairs (± clustered standard error)",
-        ["part", "θ", "ratio", "distinct words", "distance-matched", *(["position-corrected"] if causal else [])]
-        + ["topic-seed sd", "random weights", "pairs same / different"],
-        [_attention_cells(row, causal) for _, row in measured.iterrows()],
-        "random weights: 95 % interval of the mean over initialisations",
-    )
+    _show_attention(measured)
     first = measured[measured["part"] == measured["part"].iloc[0]]
     print_table(
         "Embeddings: mean similarity of same-topic (S) and different-topic (D) words",
@@ -169,11 +162,11 @@ def show(result: ProbeResult, folder: Path) -> None:
     )
     paper = table[table["source"] == "paper"]
     print_table(
-        "The paper's table, T = 100, all of Wikipedia (Li, Li & Risteski 2023)",
-        ["model", "θ", "attention ratio", "cosine S/D", "dot S/D"],
+        "The paper's table: 100 topics, all of Wikipedia (Li, Li & Risteski 2023)",
+        ["model", "θ", "attention", "cosine S/D", "dot S/D"],
         [
-            [row["model"], _number(row["threshold"]), _number(row["attention_ratio"])]
-            + [_number(row[f"embedding_{kind}_layer_ratio"]) for kind in ("cosine", "dot")]
+            [row["model"], _number(row["threshold"]), f"{row['attention_ratio']:.3f}"]
+            + [f"{row[f'embedding_{kind}_layer_ratio']:.3f}" for kind in ("cosine", "dot")]
             for _, row in paper.iterrows()
         ],
     )
@@ -188,21 +181,46 @@ def resolve_model(name: str) -> str:
     return str(minilm_folder()) if name.lower() == "minilm" and not Path(name).exists() else name
 
 
-def _attention_cells(row: pd.Series, causal: bool) -> list[str]:
-    def with_error(name: str) -> str:
-        return f"{_number(row[name])} ± {_number(row[f'{name}_se'], 2)}"
+def _show_attention(measured: pd.DataFrame) -> None:
+    """One row per part and threshold; columns that have nothing to say are left out to fit 80 characters."""
+    parts = list(dict.fromkeys(measured["part"]))
+    causal = bool(measured["attention_ratio_position_corrected"].notna().any())
+    seeds = bool(measured["attention_ratio_topic_sd"].notna().any())
+    columns = {
+        "part": [*measured["part"]] if len(parts) > 1 else None,
+        "θ": [_number(value) for value in measured["threshold"]],
+        "all pairs": _with_errors(measured, "attention_ratio"),
+        "distinct": _with_errors(measured, "attention_ratio_distinct"),
+        "distance": _with_errors(measured, "attention_ratio_distance_matched"),
+        "position": _with_errors(measured, "attention_ratio_position_corrected") if causal else None,
+        "seed sd": [_number(value, 2) for value in measured["attention_ratio_topic_sd"]] if seeds else None,
+        "random": [_control_interval(row) for _, row in measured.iterrows()],
+    }
+    shown = {name: cells for name, cells in columns.items() if cells is not None}
+    pairs = ", ".join(f"{row['pairs_same']:.0f}/{row['pairs_different']:.0f}" for _, row in measured.iterrows())
+    notes = [
+        "± standard error, clustered by document; distinct: two different words; distance: both classes reweighted to",
+        "the same distances;",
+        "position: rows corrected for their length;" if causal else "",
+        "seed sd: spread over topic models;" if seeds else "",
+        f"random: 95 % interval with random weights; same/different pairs: {pairs}",
+    ]
+    where = f" ({parts[0]})" if len(parts) == 1 else ""
+    title = f"Attention{where}: mean over same-topic pairs / mean over different-topic pairs"
+    print_table(title, list(shown), list(zip(*shown.values(), strict=True)), " ".join(note for note in notes if note))
 
-    cells = [row["part"], _number(row["threshold"])]
-    cells += [with_error(f"attention_ratio{kind}") for kind in ("", "_distinct", "_distance_matched")]
-    name = "attention_ratio"
-    if causal:
-        name = "attention_ratio_position_corrected"
-        cells.append(with_error(name))
-    cells.append(_number(row["attention_ratio_topic_sd"], 2))
-    low, high = row[f"control_{name}_low"], row[f"control_{name}_high"]
-    cells.append("-" if math.isnan(low) else f"{low:.4f} to {high:.4f}")
-    cells.append(f"{row['pairs_same']:,.0f} / {row['pairs_different']:,.0f}")
-    return cells
+
+def _with_errors(rows: pd.DataFrame, name: str) -> list[str]:
+    pairs = zip(rows[name], rows[f"{name}_se"], strict=True)
+    return ["-" if math.isnan(value) else f"{value:.3f} ±{error:.3f}" for value, error in pairs]
+
+
+def _control_interval(row: pd.Series) -> str:
+    """With the position correction for causal parts, whose plain ratio is not 1 even at random."""
+    corrected = not math.isnan(row["attention_ratio_position_corrected"])
+    name = "control_attention_ratio" + ("_position_corrected" if corrected else "")
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return "-" if math.isnan(low) else f"{low:.3f}-{high:.3f}"
 
 
 def _number(value: float, digits: int = 4) -> str:

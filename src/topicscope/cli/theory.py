@@ -305,7 +305,7 @@ def _show(
         document = {"setting": setting.as_dict(), "quantities": dict(quantities), "checks": measured}
         print_json(document | dict(extra or {}) | ({} if output is None else {"output": str(output)}))
         return
-    rows = [(name, None if x is None else f"{x:.13g}") for name, x in quantities.items()]
+    rows = [(name, None if x is None else f"{x:.10g}") for name, x in quantities.items()]
     print_lines([f"{what}: {_describe(setting)}"])
     print_table("", ("quantity", "value"), rows)
     if measured:

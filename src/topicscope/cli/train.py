@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from topicscope.cli.closed_forms import add_theory, resolve
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.errors import InputError
 from topicscope.records import write_json
 from topicscope.records.run_record import SUMMARY, RunRecord
 from topicscope.training.loop import train as run_training
@@ -50,6 +51,8 @@ def train(
     progress
         How progress is shown on stderr.
     """
+    if resume and out is None:
+        raise InputError("--resume needs the folder of the run", expected="--out DIR")
     chosen = load_recipe(recipe, set_)
     target = Path("topicscope-runs") / f"{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
     with show_progress(progress) as shown:
@@ -57,7 +60,7 @@ def train(
             chosen,
             seeds=seeds,
             out=target,
-            resume=resume and out is not None,
+            resume=resume,
             overwrite=overwrite,
             arrays=resolve(chosen, chosen.arrays),
             references=resolve(chosen, chosen.references),

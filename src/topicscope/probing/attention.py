@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+
 from topicscope.probing.alignment import AlignedUnit
 from topicscope.probing.batches import Batch
-from topicscope.probing.model import ModelView, PartSpec
-
 from topicscope.probing.lookup import TopicLookup
+from topicscope.probing.model import ModelView, PartSpec
 from topicscope.topics.pairs import NOT_A_WORD, PairClass, Positions, classify_pairs
 
 NUM_CLASSES = len(PairClass)

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
-from topicscope.probing.alignment import word_token_ids
-from topicscope.probing.model import ModelView
 
+from topicscope.probing.alignment import word_token_ids
 from topicscope.probing.embeddings import embedding_similarity
 from topicscope.probing.lookup import Configuration
+from topicscope.probing.model import ModelView
 
 KINDS: tuple[Literal["cosine", "dot"], ...] = ("cosine", "dot")
 

@@ -49,18 +49,18 @@ def load_model(name: str, *, device: str = "cpu", dtype: str | None = None, revi
     with _quiet():
         options = {"revision": revision, "trust_remote_code": False}
         if local:
-            return _load(source, name, device, torch_dtype, options | {"local_files_only": True})
+            return _load(source, name, local, device, torch_dtype, options | {"local_files_only": True})
         try:
-            return _load(source, name, device, torch_dtype, options | {"local_files_only": True})
+            return _load(source, name, local, device, torch_dtype, options | {"local_files_only": True})
         except _NotFoundError:
-            return _load(source, name, device, torch_dtype, options)
+            return _load(source, name, local, device, torch_dtype, options)
 
 
 class _NotFoundError(InputError):
     """Files are missing where they were looked for."""
 
 
-def _load(source: str, name: str, device: str, dtype: torch.dtype, options: dict[str, Any]) -> ModelView:
+def _load(source: str, name: str, local: bool, device: str, dtype: torch.dtype, options: dict[str, Any]) -> ModelView:
     config = _attempt(name, "configuration", lambda: AutoConfig.from_pretrained(source, **options))
     family_of(config, name)
     tokenizer = _attempt(name, "tokenizer", lambda: AutoTokenizer.from_pretrained(source, **options))
@@ -79,7 +79,8 @@ def _load(source: str, name: str, device: str, dtype: torch.dtype, options: dict
             expected="every parameter of the base model",
             where=f"{name}: {', '.join(missing[:3]) or sorted(map(str, info['mismatched_keys']))[0]}",
         )
-    return view_model(model.to(device).eval(), tokenizer, name=name)
+    # A folder is called by its last part: results travel, and paths of one machine mean nothing elsewhere.
+    return view_model(model.to(device).eval(), tokenizer, name=Path(source).resolve().name if local else name)
 
 
 def _attempt(name: str, what: str, load: Any) -> Any:

@@ -6,12 +6,12 @@ from itertools import groupby
 
 import numpy as np
 import pandas as pd
-from topicscope.probing.alignment import AlignedUnit
-from topicscope.probing.batches import Batch, make_batches
-from topicscope.probing.model import ModelView
 
+from topicscope.probing.alignment import AlignedUnit
 from topicscope.probing.attention import sum_attention
+from topicscope.probing.batches import Batch, make_batches
 from topicscope.probing.lookup import TopicLookup
+from topicscope.probing.model import ModelView
 from topicscope.probing.moments import PartMoments
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.table import document_rows

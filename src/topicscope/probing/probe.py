@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from topicscope.probing.alignment import AlignedUnit, align_units
-from topicscope.probing.loading import load_model
-from topicscope.probing.model import ModelView, view_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
+from topicscope.probing.alignment import AlignedUnit, align_units
 from topicscope.probing.embedding_table import embedding_rows
+from topicscope.probing.loading import load_model
 from topicscope.probing.lookup import TopicLookup
+from topicscope.probing.model import ModelView, view_model
 from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass

@@ -69,7 +69,7 @@ class ProbeResult:
         from topicscope.report import figures
 
         if kind == "ratios":
-            return figures.ratio_figure(self.rows)
+            return figures.ratio_figure(self.rows, documents=self.headline["documents"])
         if kind != "heads":
             raise InputError("unknown kind of plot", received=kind, expected='"heads" or "ratios"')
         part = self.headline["part"] if part is None else part

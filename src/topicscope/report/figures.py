@@ -112,7 +112,9 @@ def _draw_heads(figure: Figure, axes: Axes, values: np.ndarray, errors: np.ndarr
         "both" if above and below else "max" if above else "min" if below else "neither"
     )
     bar = figure.colorbar(mesh, ax=axes, extend=extend, aspect=15, pad=0.02)
-    marks = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 8, 16)
+    # Marks close to 1 would run into each other on a bar that reaches far.
+    far, near = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16), (1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2)
+    marks = far if limit > 2.5 else near
     ticks = tuple(float(t) for t in marks if 1 / limit <= t <= limit)
     bar.set_ticks(ticks, labels=[f"{t:.3g}" for t in ticks])
     bar.ax.yaxis.set_minor_locator(NullLocator())
