@@ -48,7 +48,7 @@ SGD = (
 
 @pytest.mark.parametrize(
     "how",
-    [("training.steps=1500",)] + [pytest.param(how, marks=pytest.mark.long) for how in (("training.steps=3000",), SGD)],
+    [("training.steps=2000",)] + [pytest.param(how, marks=pytest.mark.long) for how in (("training.steps=3000",), SGD)],
 )
 def test_finite_documents_reach_the_finite_optimum_and_not_theorem_2(how) -> None:
     record = run("value-matrix", *how)
