@@ -28,7 +28,7 @@ def test_every_command_prints_a_table_and_one_json_document(command: str, capsys
     assert document["quantities"]
     for name, value in document["quantities"].items():
         assert name in table
-        assert f"{value:.13g}" in table
+        assert f"{value:.10g}" in table
     assert all(check["status"].startswith("holds") for check in document["checks"])
 
 
