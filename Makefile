@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
-# Two BLAS threads on two cores; a test runner with its own processes would otherwise oversubscribe.
-PYTEST = $(BIN)/python -m pytest
+# One process a core and one thread a process: many small models train and run in the tests.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 .PHONY: demo test test-long lint bench clean
 

@@ -116,7 +116,7 @@ def probe(
             created=now(),
             command=command,
             environment=describe_environment(),
-            options={**chosen.model_dump(), "device": device, "dtype": dtype, "revision": revision},
+            options={**chosen.model_dump(mode="json"), "device": device, "dtype": dtype, "revision": revision},
             sources={
                 "model": {"name": view.name, "weights_hash": weights_hash},
                 "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint()},

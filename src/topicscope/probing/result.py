@@ -139,7 +139,7 @@ class ProbeResult:
             headline=record["headline"],
             model=record["model"],
             rows=_frame(record["table"]),
-            head_table=pd.read_csv(folder / "heads.csv", float_precision="round_trip"),
+            head_table=pd.read_csv(folder / "heads.csv"),
             controls=_frame(record["controls"]),
             embeddings=_frame(record["embeddings"]),
             documents=pd.read_parquet(folder / "documents.parquet"),
