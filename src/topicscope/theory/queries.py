@@ -38,16 +38,16 @@ class Contexts:
     At N = ∞ there is one context and counts are shares of the document.
     """
 
-    probability: Float[np.ndarray, "context"]
-    same_word: Float[np.ndarray, "context"]
-    same_topic: Float[np.ndarray, "context"]
-    other_squares: Float[np.ndarray, "context"]
-    rest: Float[np.ndarray, "context"]
-    mask: Float[np.ndarray, "context"]
-    mask_squared: Float[np.ndarray, "context"]
-    active: Float[np.ndarray, "context"]
-    topic_squares: Float[np.ndarray, "context"]
-    word_squares: Float[np.ndarray, "context"]
+    probability: np.ndarray
+    same_word: np.ndarray
+    same_topic: np.ndarray
+    other_squares: np.ndarray
+    rest: np.ndarray
+    mask: np.ndarray
+    mask_squared: np.ndarray
+    active: np.ndarray
+    topic_squares: np.ndarray
+    word_squares: np.ndarray
 
 
 def query_contexts(setting: Setting, kind: QueryKind) -> Contexts:
