@@ -42,7 +42,8 @@ def print_table(
     for row in rows:
         table.add_row(*[format_cell(cell) for cell in row])
     console = Console()
-    console.print(title, style="bold", highlight=False)
+    if title:
+        console.print(title, style="bold", highlight=False)
     console.print(table)
     if caption is not None:
         console.print(caption, style="dim", highlight=False)
