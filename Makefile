@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo test test-long lint bench clean
+.PHONY: demo readme test test-long lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -18,6 +18,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/topicscope demo
+
+# The table and the picture of the README, from the demo that was run last.
+readme: $(STAMP)
+	$(BIN)/python docs/readme_table.py demo
 
 test: $(STAMP)
 	$(PYTEST) $(ARGS)
