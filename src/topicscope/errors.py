@@ -1,5 +1,7 @@
 """Errors a user can meet. Each says what was received, what was expected, where, and what to do."""
 
+from pathlib import PurePath
+
 
 class TopicscopeError(Exception):
     """Base of every error topicscope raises on purpose; `exit_code` is what the command line returns."""
@@ -50,5 +52,5 @@ class UnsupportedModelError(InputError):
 
 
 def _short(value: object, limit: int = 400) -> str:
-    text = value if isinstance(value, str) else repr(value)
+    text = str(value) if isinstance(value, (str, PurePath)) else repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -19,6 +19,7 @@ from topicscope.records.folder import check_output_folder
 from topicscope.topics.text import OnError, open_corpus
 
 INTERRUPTED = 130
+_THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
 
 
 def probe(
@@ -27,7 +28,7 @@ def probe(
     *,
     corpus: str = "wikipedia-sample",
     topics: str = "100",
-    threshold: Annotated[tuple[float, ...], Parameter(consume_multiple=True)] = DEFAULT_THRESHOLDS,
+    threshold: Annotated[tuple[float, ...], _THRESHOLDS] = DEFAULT_THRESHOLDS,
     unit: Literal["sentence", "passage"] = "sentence",
     max_units: int | None = None,
     controls: int = 5,
@@ -35,7 +36,7 @@ def probe(
     overlap: Literal["drop", "keep"] = "drop",
     pieces: Literal["skip"] = "skip",
     out: Path | None = None,
-    overwrite: bool = False,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
     text_column: str | None = None,
     id_column: str | None = None,
     encoding: str = "utf-8",
