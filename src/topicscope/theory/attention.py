@@ -70,14 +70,11 @@ def _terms(
     v, tau, T = setting.words_per_topic, setting.topics_per_document, setting.num_topics
     e, g, delta = W.same - W.different, W.diagonal - W.same, W.mask_column - W.different
 
-    def form(constant: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
-        return np.stack([constant, alpha, beta], axis=-1)
-
     zero = np.zeros_like(x.rest)
-    word_part = form(zero, zero, x.same_word)
-    C = form(zero, x.same_topic, x.same_word)
-    Z = form(x.rest, x.same_topic, x.same_word)
-    outside = W.different * Z + form(delta * x.mask, zero, zero)  # E b0
+    word_part = _form(zero, zero, x.same_word)
+    C = _form(zero, x.same_topic, x.same_word)
+    Z = _form(x.rest, x.same_topic, x.same_word)
+    outside = W.different * Z + _form(delta * x.mask, zero, zero)  # E b0
     inside = outside + e * C
 
     N = v * product(inside, inside) + (T - 1) * v * product(outside, outside)
@@ -85,11 +82,11 @@ def _terms(
     N[:, 3] += g**2 * x.other_squares
     in_topics = x.rest - x.mask  # E Σ_s n_s over the topics other than the query's
     covariance = delta * (x.rest * x.mask - x.mask_squared)  # of δ n_0 with Σ_s n_s = R - n_0, uncentred
-    N[:, :3] += 2 * (e * v + g) * (W.different * Z * in_topics[:, None] + form(covariance, zero, zero))
+    N[:, :3] += 2 * (e * v + g) * (W.different * Z * in_topics[:, None] + _form(covariance, zero, zero))
     N[:, 0] += T * v * delta**2 * (x.mask_squared - x.mask**2)
     N[:, 0] += (v * e**2 + 2 * e * g) * x.topic_squares + g**2 * x.word_squares
 
-    active = form((e * v + g) * x.active, zero, zero)
+    active = _form((e * v + g) * x.active, zero, zero)
     if kind == "active":
         at_random_target = (v * inside + g * C + (tau - 1) * v * outside + active) / (tau * v)
     else:
@@ -97,6 +94,11 @@ def _terms(
     M = own * (inside + g * word_part) + other * at_random_target
     weight = x.probability[:, None]
     return weight * (own + other) * N, weight * M, Z
+
+
+def _form(constant: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """The linear form constant + α alpha + β beta, [context, 3]."""
+    return np.stack([constant, alpha, beta], axis=-1)
 
 
 def topicwise_attention_loss(

@@ -168,23 +168,26 @@ def _rest_moments(setting: Setting, kind: QueryKind, left: list[tuple[_Source, n
     active, inactive = _other_topics(setting, kind)
     shares = [source.outside() for source, _ in left]
     sizes = [size for _, size in left]
-
-    def mean(of: list[float]) -> np.ndarray:
-        return np.asarray(sum(n * p for n, p in zip(sizes, of, strict=True)))
-
-    def square(of: list[float]) -> np.ndarray:
-        return np.asarray(mean(of) ** 2 + sum(n * p * (1 - p) for n, p in zip(sizes, of, strict=True)))
-
     masks, ones, twos = ([share[i] for share in shares] for i in range(3))
     topics_one, topics_two = [v * p for p in ones], [v * p for p in twos]
     return [
-        np.ones_like(mean(masks)),
-        mean(masks),
-        square(masks),
-        active * mean(topics_one),
-        active * square(topics_one) + inactive * square(topics_two),
-        v * (active * square(ones) + inactive * square(twos)),
+        np.ones_like(_mean(sizes, masks)),
+        _mean(sizes, masks),
+        _square(sizes, masks),
+        active * _mean(sizes, topics_one),
+        active * _square(sizes, topics_one) + inactive * _square(sizes, topics_two),
+        v * (active * _square(sizes, ones) + inactive * _square(sizes, twos)),
     ]
+
+
+def _mean(sizes: list[np.ndarray], shares: list[float]) -> np.ndarray:
+    """E of a sum of independent binomials Bin(size, share)."""
+    return np.asarray(sum(n * p for n, p in zip(sizes, shares, strict=True)))
+
+
+def _square(sizes: list[np.ndarray], shares: list[float]) -> np.ndarray:
+    """E of the square of that sum."""
+    return np.asarray(_mean(sizes, shares) ** 2 + sum(n * p * (1 - p) for n, p in zip(sizes, shares, strict=True)))
 
 
 def _with_words(setting: Setting, topics: Float[np.ndarray, "7 count"], kind: QueryKind) -> Contexts:

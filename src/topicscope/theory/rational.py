@@ -15,8 +15,8 @@ _TINY = 1e-100  # stands for a weight of 0: where a whole document has weight 0,
 _FLAT = 1e-14  # below this, differences of the loss are rounding and the gradient decides
 
 
-def product(left: Float[np.ndarray, "*terms 3"], right: Float[np.ndarray, "*terms 3"]) -> Float[np.ndarray, "*terms 6"]:
-    """The quadratic left(z)·right(z) in coefficients of 1, α, β, α², αβ, β²."""
+def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The quadratic left(z)·right(z) in coefficients of 1, α, β, α², αβ, β²: [..., 3] and [..., 3] to [..., 6]."""
     (a0, a1, a2), (b0, b1, b2) = np.moveaxis(left, -1, 0), np.moveaxis(right, -1, 0)
     return np.stack([a0 * b0, a0 * b1 + a1 * b0, a0 * b2 + a2 * b0, a1 * b1, a1 * b2 + a2 * b1, a2 * b2], axis=-1)
 
@@ -38,10 +38,8 @@ class RationalLoss:
     normaliser: Float[np.ndarray, "terms 3"]
     constant: float
 
-    def __call__(
-        self, alpha: Float[np.ndarray, "*points"], beta: Float[np.ndarray, "*points"]
-    ) -> Float[np.ndarray, "*points"]:
-        """The loss at each point; memory stays bounded for any number of points."""
+    def __call__(self, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+        """The loss at each point of two arrays of one shape; memory stays bounded for any number of points."""
         flat_alpha, flat_beta = np.maximum(alpha.ravel(), _TINY), np.maximum(beta.ravel(), _TINY)
         result = np.full(flat_alpha.shape, self.constant)
         step = max(1, _CHUNK // max(1, len(self.linear)))
@@ -55,8 +53,8 @@ class RationalLoss:
             result[start : start + step] += np.einsum("tp,tp->p", value, inverse)
         return result.reshape(alpha.shape)
 
-    def derivatives(self, alpha: float, beta: float) -> tuple[Float[np.ndarray, "2"], Float[np.ndarray, "2 2"]]:
-        """Gradient and Hessian in (α, β) at one point, without terms whose attention weights are all 0 there."""
+    def derivatives(self, alpha: float, beta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient [2] and Hessian [2, 2] in (α, β) at one point, without terms whose weights are all 0 there."""
         z = np.array([1.0, alpha, beta])
         kept = self.normaliser @ z > 0
         quadratic, linear, normaliser = self.quadratic[kept], self.linear[kept], self.normaliser[kept]
