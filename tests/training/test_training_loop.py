@@ -179,6 +179,8 @@ def test_what_cannot_be_trained_is_refused_with_the_reason() -> None:
         train(recipe(model={"residual": True}, engine="reduced"))
     with pytest.raises(InputError, match="theorem-2"):
         train(recipe(model={"value": "fixed"}, arrays={"W_V": "theorem-2"}))
+    with pytest.raises(InputError, match="no such device"):
+        train(recipe(device="abacus"))
     with pytest.raises(InputError, match="seeds"):
         train(recipe(), seeds=0)
     with pytest.raises(InputError, match="resume"):

@@ -45,7 +45,7 @@ def build_engine(
     """The fast engine where it is exact and the recipe allows it, else the plain one.
 
     Raises:
-        InputError: the recipe asks for an engine that cannot train it.
+        InputError: the recipe asks for an engine that cannot train it, or for a device that is not there.
     """
     reason, wanted = why_not_reduced(recipe.model), recipe.training.engine
     only_counts = recipe.data.source in ("population", "counts")
@@ -58,6 +58,14 @@ def build_engine(
         )
     if wanted == "token" and only_counts:
         raise InputError(f'data.source = "{recipe.data.source}" has no tokens', advice='use training.engine = "auto"')
+    try:
+        torch.zeros(1).to(recipe.training.device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            "no such device",
+            received=recipe.training.device,
+            expected='"cpu", or a device torch has: ' + str(error)[:200],
+        ) from error
     dtype = getattr(torch, recipe.training.dtype)
     starts = [start(recipe.model, num_tokens, topic_model, arrays, seed, dtype) for seed in seeds]
     if reason is None and wanted != "token":

@@ -189,7 +189,7 @@ def _attention_of_tokens(model: Any, held_out: HeldOut, topic_model: TopicModel)
     member = (topic_model.phi.T > 0).astype(np.float64)[np.maximum(words, 0)] * is_word[..., None]
     place = np.broadcast_to(np.arange(words.shape[1]), words.shape)
     classes = classify_pairs(Positions(words, member, place))
-    pattern = np.mean([p.detach().double().numpy().mean(axis=1) for p in model.attention(batch)], axis=0)
+    pattern = np.mean([p.detach().double().cpu().numpy().mean(axis=1) for p in model.attention(batch)], axis=0)
     means = {pair.name: _mean(pattern[classes == int(pair)]) for pair in _PAIRS}
     if bool((batch.labels == V + 1).any()):
         specials = ((batch.labels > V) & batch.attendable)[:, None, :]

@@ -186,7 +186,9 @@ class _Run:
         for stream, saved in zip(self.streams, state["streams"], strict=True):
             stream.restore(saved)
         self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
-        self.average.count, self.average.sums = state["averaged"], _under(tensors, "average")
+        self.average.count = state["averaged"]
+        device = self.recipe.training.device
+        self.average.sums = {name: value.to(device) for name, value in _under(tensors, "average").items()}
         span = next((s for s in self.spans if s.first < self.step < s.last), None)
         if span is not None:
             self.optimizer = make_optimizer(self.recipe.training, span, self.parameters)

@@ -242,10 +242,15 @@ def _explain(error: ValidationError, where: str | None) -> InputError:
     """The first fault in our words: the key, what stood there, what may stand there."""
     fault = error.errors()[0]
     location = [str(part) for part in fault["loc"]]
-    key = ".".join(location)
     if fault["type"] != "extra_forbidden":
+        # A field that may have one of two types adds the type's name to the location; the key alone is meant.
+        types = {"int", "float", "str"}
+        key = ".".join(part for part in location if part not in types and not part.startswith(("tuple[", "literal[")))
+        messages = [str(f["msg"]) for f in error.errors() if f["loc"][: len(key.split("."))] == tuple(key.split("."))]
         received = fault["input"] if not isinstance(fault["input"], dict) else None
-        return InputError(f"recipe: {key or 'the whole'}", received=received, expected=fault["msg"], where=where)
+        expected = " or: ".join(messages or [fault["msg"]])
+        return InputError(f"recipe: {key or 'the whole'}", received=received, expected=expected, where=where)
+    key = ".".join(location)
     names = _names(location[:-1])
     near = difflib.get_close_matches(location[-1], names, n=1, cutoff=0.0)
     full = ".".join([*location[:-1], near[0]]) if near else None
