@@ -43,6 +43,16 @@ def test_bounds_hold_wherever_their_assumptions_do(value: str) -> None:
     assert failures == []
 
 
+def test_no_model_comes_below_the_bayes_loss() -> None:
+    rng = np.random.default_rng(4)
+    bayes = next(theorem for theorem in theory.THEOREMS if theorem.id == "bayes")
+    for i in range(200):
+        T, v = int(rng.integers(1, 60)), int(rng.integers(1, 40))
+        p_c = float(rng.uniform(0, 0.6))
+        p = float(rng.uniform(0.02, 0.9)), p_c, float(rng.uniform(0, 0.99 - p_c))
+        assert bayes.check(Setting(T, v, int(rng.integers(1, T + 1)), *p, 12 if i % 20 == 0 else None)).holds
+
+
 def test_theorem_3_fails_when_most_topics_are_active() -> None:
     settings = random_settings(300, 3, (0.7, 0.99))
     optima = [theory.topicwise_attention_optimum(s, "block") for s in settings]

@@ -24,9 +24,9 @@ def test_page_prints_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytes
     assert blocks or name == "README.md"
     for block, printed in blocks:
         shown = block[3] or ""
-        if block[1] == "sh":  # a table's frame is the command line's business; its words and numbers are the page's
-            shown, printed = words(shown), words(printed)
-        assert shown == printed, block[2]
+        # A table's frame is the command line's business; its words and numbers are the page's.
+        same = words(shown) == words(printed) if block[1] == "sh" else shown == printed
+        assert same, f"{block[2]}\nprints\n{printed}\nbut the page shows\n{shown}"
     for figure in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page):
         assert (PAGES / figure).is_file(), figure
         assert (tmp_path / "docs" / "theory" / figure).is_file(), f"no block of the page draws {figure}"

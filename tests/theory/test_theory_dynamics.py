@@ -161,3 +161,5 @@ def test_overlap_law() -> None:
     shared = np.arange(2, 5)
     counted = np.array([sum(len({*sets[0]} & {*s}) == h for s in sets) for h in shared]) / len(sets)
     assert _overlap_law(6, 4, shared) == pytest.approx(counted)
+    many = _overlap_law(10**5, 10**4, np.arange(10**4 + 1))
+    assert many @ np.arange(10**4 + 1) == pytest.approx(10**3, rel=1e-9)  # τ²/T

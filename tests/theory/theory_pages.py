@@ -46,7 +46,8 @@ def run_block(kind: str, source: str, names: dict[str, object]) -> str:
                 program, *arguments = shlex.split(line)
                 assert program == "topicscope", line
                 assert run(arguments) == 0, line
-    return "".join(line.rstrip() + "\n" for line in printed.getvalue().splitlines())
+    lines = "".join(line.rstrip() + "\n" for line in printed.getvalue().splitlines())
+    return re.sub(r"\n{3,}", "\n\n", lines).strip("\n") + "\n" if lines.strip() else ""
 
 
 def outcomes(page: str) -> Iterator[tuple[re.Match[str], str]]:

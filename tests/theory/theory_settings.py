@@ -10,11 +10,13 @@ from topicscope.theory import Setting
 
 @st.composite
 def infinite_settings(draw: st.DrawFn, max_topics: int = 4, max_words: int = 3) -> Setting:
-    """Small settings with N = ∞, the edges p_c = 0, p_r = 0, τ = 1, τ = T, T = 1, v = 1 among them."""
+    """Small settings with N = ∞, the edges p_c = 0, p_r = 0, τ = 1, τ = T, T = 1, v = 1 and v = 25 among them."""
     T = draw(st.integers(1, max_topics))
     p_c = draw(st.one_of(st.just(0.0), st.floats(0.01, 0.6)))
     p_r = draw(st.one_of(st.just(0.0), st.floats(0.01, 0.95 - p_c)))
-    return Setting(T, draw(st.integers(1, max_words)), draw(st.integers(1, T)), draw(st.floats(0.05, 0.9)), p_c, p_r)
+    words = st.integers(1, max_words)
+    v = draw(st.one_of(words, st.just(25)) if max_words == 3 and T <= 2 else words)
+    return Setting(T, v, draw(st.integers(1, T)), draw(st.floats(0.05, 0.9)), p_c, p_r)
 
 
 @st.composite

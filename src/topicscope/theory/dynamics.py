@@ -82,7 +82,8 @@ def _overlap_law(T: int, tau: int, shared: np.ndarray) -> np.ndarray:
     """Hypergeometric P(|S ∩ S'| = h) for two independent sets of τ of T topics, by ratios of neighbours."""
     h = shared[:-1].astype(float)
     ratios = (tau - h) ** 2 / ((h + 1) * (T - 2 * tau + h + 1))
-    weights = np.exp(np.concatenate([[0.0], np.cumsum(np.log(ratios))]))
+    logs = np.concatenate([[0.0], np.cumsum(np.log(ratios))])
+    weights = np.exp(logs - logs.max())
     return np.asarray(weights / weights.sum())
 
 
