@@ -25,7 +25,8 @@ app.command("topicscope.cli.demo:demo", name="demo", help="Probe a real model on
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 fine, 1 failed, 2 bad usage, 130 interrupted."""
-    errors = Console(stderr=True)
+    # Soft wrap: a path or line number that a log keeps must stay in one piece.
+    errors = Console(stderr=True, soft_wrap=True)
     try:
         outcome = app(
             list(sys.argv[1:] if arguments is None else arguments),
