@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from topicscope.cli.closed_forms import resolve
+from topicscope.claims.closed_forms import resolve
 from topicscope.training import load_recipe, train
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"

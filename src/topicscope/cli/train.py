@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.cli.closed_forms import add_theory, resolve
+from topicscope.claims.closed_forms import add_theory, resolve
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.records import write_json

@@ -1,0 +1,1 @@
+"""One file per claim of the paper: where theory, training and probing meet."""

@@ -1,0 +1,143 @@
+"""What a claim is: something the paper says, the measurements it is held against, and a verdict rule that was written
+before any run."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from topicscope.claims.context import Context
+
+Verdict = Literal["confirmed", "partly", "not_confirmed", "not_run"]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One question put to the rows that name it; all of them must say yes.
+
+    | field | meaning |
+    | --- | --- |
+    | id | rows whose `criterion` is this are judged by it |
+    | text | what is asked, in words |
+    | met | the answer of one row, from its numbers alone |
+    | decisive | without it the claim is not confirmed; a criterion that is not decisive costs a "partly" |
+    """
+
+    id: str
+    text: str
+    met: Callable[[Row], bool]
+    decisive: bool = True
+
+
+def near(id: str, text: str, relative: float, *, decisive: bool = True) -> Criterion:
+    """The whole 95 % interval lies within `relative` of theory."""
+
+    def met(row: Row) -> bool:
+        return abs(_number(row, "measured") - row["theory"]) + _number(row, "error") <= relative * abs(row["theory"])
+
+    return Criterion(id, f"{text}: within {100 * relative:g} % of theory", met, decisive)
+
+
+def above(id: str, text: str, bound: float, *, decisive: bool = True) -> Criterion:
+    """The whole 95 % interval lies above `bound`."""
+    return Criterion(
+        id, f"{text}: > {bound:g}", lambda row: _number(row, "measured") - _number(row, "error") > bound, decisive
+    )
+
+
+def below(id: str, text: str, bound: float, *, decisive: bool = True) -> Criterion:
+    """The whole 95 % interval lies below `bound`."""
+    return Criterion(
+        id, f"{text}: < {bound:g}", lambda row: _number(row, "measured") + _number(row, "error") < bound, decisive
+    )
+
+
+def _number(row: Row, name: str) -> float:
+    """NaN for what is missing, so that every comparison with it fails."""
+    value = row.get(name)
+    return math.nan if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """What came out. rows: see `Claim.measure`; statistic: the numbers the verdict rests on, in one line."""
+
+    id: str
+    verdict: Verdict
+    statistic: str
+    rows: list[Row]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry of claims.json."""
+        return {"id": self.id, "verdict": self.verdict, "statistic": self.statistic, "rows": self.rows}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper.
+
+    | field | meaning |
+    | --- | --- |
+    | id | short name, as typed on the command line |
+    | title | one line |
+    | where | theorem or table of the paper |
+    | assertion | what the paper says, in plain text |
+    | recipes | names of the training recipes it uses |
+    | theory | names in `topicscope.theory` it is held against |
+    | criteria | the verdict rule, in parts; the first is named first in the statistic |
+    | measure | rows from a context; each has `criterion` (None: shown, not judged), `quantity`, `paper`, `theory`,
+    `measured`, `error` (half-width of the 95 % interval over seeds, 0 where exact) and `seeds` |
+    """
+
+    id: str
+    title: str
+    where: str
+    assertion: str
+    recipes: tuple[str, ...]
+    theory: tuple[str, ...]
+    criteria: tuple[Criterion, ...]
+    measure: Callable[[Context], list[Row]]
+
+    @property
+    def verdict_rule(self) -> str:
+        """The rule in words."""
+        lines = [f"- {c.text}{'' if c.decisive else ' (not decisive)'}" for c in self.criteria]
+        return "\n".join(
+            [
+                "confirmed: every line below holds in every row that it speaks of, with its whole 95 % interval;",
+                "partly: only lines marked as not decisive fail; not_confirmed: another line fails;",
+                "not_run: a line has no row.",
+                *lines,
+            ]
+        )
+
+    def run(self, context: Context) -> ClaimResult:
+        """Measure, then judge."""
+        rows = self.measure(context)
+        verdict, statistic = self.judge(rows)
+        return ClaimResult(self.id, verdict, statistic, rows)
+
+    def judge(self, rows: Sequence[Row]) -> tuple[Verdict, str]:
+        """The verdict rule: a pure function of the rows' numbers; with the line that says what it rests on."""
+        answers = {c.id: [(row, c.met(row)) for row in rows if row["criterion"] == c.id] for c in self.criteria}
+        assert {row["criterion"] for row in rows} <= {None, *answers}
+        silent = [c.text for c in self.criteria if not answers[c.id]]
+        if silent:
+            return "not_run", f"not measured: {'; '.join(silent)}"
+        failed = [(c, row) for c in self.criteria for row, met in answers[c.id] if not met]
+        first = self.criteria[0]
+        shown = failed or [(first, answers[first.id][0][0])]
+        facts = [f"{row['quantity']} {_interval(row)} ({c.text})" for c, row in shown[:2]]
+        more = f" and {len(failed) - 2} more" if len(failed) > 2 else ""
+        count = sum(map(len, answers.values()))
+        statistic = f"{count - len(failed)} of {count} comparisons hold; {'not: ' if failed else ''}{'; '.join(facts)}"
+        if not failed:
+            return "confirmed", statistic
+        verdict: Verdict = "not_confirmed" if any(c.decisive for c, _ in failed) else "partly"
+        return verdict, statistic + more
+
+
+def _interval(row: Row) -> str:
+    error = _number(row, "error")
+    return f"{_number(row, 'measured'):.4g}" + (f" ± {error:.2g}" if error else "")
