@@ -39,7 +39,7 @@ def test_the_oracles_agree() -> None:
 
 SGD = (
     "training.optimizer=sgd",
-    "training.learning_rate=2.0",
+    "training.learning_rate=10.0",
     "training.schedule=constant",
     "training.average=0.5",
     "training.steps=6000",
