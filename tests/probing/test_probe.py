@@ -237,6 +237,8 @@ def test_a_folder_never_touches_the_network(word_list: Path, tmp_path: Path, mon
         ({"threshold": (0.0,), "topics": 3}, "--threshold"),
         ({"threshold": (1.5,), "topics": 3}, "--threshold"),
         ({"threshold": (), "topics": 3}, "--threshold"),
+        ({"threshold": (0.1, 0.1), "topics": 3}, "only once"),
+        ({"topic_seeds": 2}, "word list"),
         ({"topics": 1000, "min_count": 1}, "more topics than"),
         ({"topics": 0}, "--topics"),
         ({"max_units": 0}, "--max-units"),
@@ -262,6 +264,44 @@ def test_one_threshold_without_pairs_is_missing_with_its_reason(word_list: Path)
     assert np.isnan(first)
     assert np.isfinite(second)
     assert any("threshold 0.001" in warning and "no same" in warning for warning in result.warnings)
+
+
+def test_rows_of_one_id_are_one_cluster_wherever_they_stand(word_list: Path) -> None:
+    """More units than one chunk holds, so that a document's rows would fall into several chunks."""
+    rows = [(f"doc{i % 7}", text) for i, (_, text) in enumerate(themed_documents(120))]
+    apart = small(word_list, documents=rows, controls=0)
+    together = small(word_list, documents=sorted(rows, key=lambda row: row[0]), controls=0)
+    assert apart.headline["documents"] == together.headline["documents"] == 7
+    assert apart.documents["document_id"].is_unique
+    assert apart.headline["attention_ratio_se"] == pytest.approx(together.headline["attention_ratio_se"], rel=1e-6)
+
+
+def test_one_document_has_no_interval_and_says_so(word_list: Path) -> None:
+    text = str(small(word_list, documents=themed_documents(1)))
+    assert "nan" not in text
+    assert "no interval, 1 document" in text
+
+
+def test_the_headline_shows_the_digits_of_its_interval(word_list: Path) -> None:
+    """A random model's ratio is 1.000…: two decimals would read "1.00 to 1.00"."""
+    headline = small(word_list).headline
+    low, high = str(headline["text"]).split("interval ")[1].split(",")[0].split(" to ")
+    assert low != high
+    assert float(low) == pytest.approx(headline["low"], abs=1e-5)
+
+
+def test_a_word_list_without_pairs_is_told_of_words_not_of_thresholds(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("word,topic\nriver,a\nsea,a\n")
+    with pytest.raises(InputError) as caught:
+        small(tmp_path / "one.csv")
+    assert "list more words" in str(caught.value)
+    assert "choose" not in str(caught.value)
+
+
+def test_a_result_saved_again_is_the_same_file(word_list: Path, tmp_path: Path) -> None:
+    first = small(word_list).save(tmp_path / "first")
+    second = ProbeResult.load(first).save(tmp_path / "second")
+    assert (first / "result.json").read_bytes() == (second / "result.json").read_bytes()
 
 
 def test_a_live_model_without_tokenizer_is_refused() -> None:

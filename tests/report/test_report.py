@@ -15,7 +15,7 @@ from report.report_records import THRESHOLDS, make_record
 from topicscope.errors import InputError
 from topicscope.report.figures import head_map, ratio_figure, to_png, to_svg
 from topicscope.report.html import _figures, render_probe, verdict
-from topicscope.report.tables import number
+from topicscope.report.tables import interval, number, with_error
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 EVIL = "<script>alert(1)</script>{{7*7}}{% raw %}\"'"
@@ -289,6 +289,29 @@ def test_one_picture_for_every_part() -> None:
 )
 def test_the_verdict_says_no_more_than_the_interval(low: float | None, high: float | None, words: str) -> None:
     assert words in verdict({"low": low, "high": high})
+
+
+def test_the_verdict_credits_nothing_that_random_weights_or_repeats_explain() -> None:
+    above = {"low": 1.01, "high": 1.2}
+    assert "random weights reach into it" in verdict(above | {"control_high": 1.02})
+    assert "looks more" in verdict(above | {"control_high": 1.001}, 1.005)
+    assert "repeats of one word" in verdict(above | {"control_high": 1.001}, 0.99)
+    # The distinct ratio of a causal part is not corrected for position and cannot speak against one that is.
+    assert "looks more" in verdict(above | {"quantity": "attention_ratio_position_corrected"}, 0.99)
+
+
+def test_small_errors_and_narrow_intervals_keep_their_digits() -> None:
+    assert with_error({"x": 1.00017, "x_se": 0.000048}, "x") == "1.000170\u00a0±\u00a04.8e-05"
+    assert with_error({"x": 1.62, "x_se": 0.06}, "x") == "1.62\u00a0±\u00a00.06"
+    assert interval(1.00012, 1.00023, 3) == "1.0001\u00a0to\u00a01.0002"
+
+
+def test_the_papers_card_is_the_models_own_family() -> None:
+    record, heads = make_record()
+    record["model"]["model_type"] = "roberta"
+    text = Page(render_probe(record, heads)).text
+    assert "RoBERTa in the paper" in text
+    assert "BERT in the paper" not in text.replace("RoBERTa in the paper", "")
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def align_units(
     looks like a special token ("[SEP]") is tokenised as ordinary text.
 
     Raises:
-        InputError: a slow tokenizer, which knows no character spans.
+        InputError: a slow tokenizer, which knows no character spans, or a window that special tokens fill.
     """
     spelling = _Spelling(tokenizer)
     aligned: list[AlignedUnit] = []
@@ -229,7 +229,13 @@ def _align(
         else:
             lost[reason] += 1
     room = max_length - len(before) - len(after)
-    assert room >= 1, "a window has room for at least one token"
+    if room < 1:
+        raise InputError(
+            "the model's window has no room for a word",
+            received=f"a window of {max_length} tokens, {len(before) + len(after)} of them special",
+            expected="a window of hundreds of tokens",
+            advice="check the tokenizer's model_max_length",
+        )
     windows = [
         AlignedUnit(
             document_id=unit.document_id,

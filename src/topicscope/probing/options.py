@@ -48,4 +48,8 @@ class ProbeOptions(BaseModel):
                     expected="a share of the vocabulary, 0 < threshold <= 1",
                     advice="the paper uses 0.0005, 0.001 and 0.002",
                 )
+        if len(set(options.threshold)) < len(options.threshold):
+            raise InputError(
+                "bad option --threshold", received=list(options.threshold), expected="every threshold only once"
+            )
         return options

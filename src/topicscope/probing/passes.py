@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -66,7 +65,7 @@ def attention_pass(
 ) -> PassResult:
     """Read every unit once. Ctrl-C keeps the finished chunks; before the first one it is raised.
 
-    A document's units are neighbours in `units`, so a chunk holds whole documents and its moments are final.
+    A chunk holds whole documents, wherever in `units` they are, so its moments are final.
     """
     result = PassResult(documents_planned=len({unit.document_id for unit in units}))
     done = 0
@@ -98,8 +97,12 @@ def attention_pass(
 
 
 def _chunks(units: Sequence[AlignedUnit]) -> Iterator[list[AlignedUnit]]:
+    # Rows of one id need not be neighbours in a corpus: a document cut in two would count as two clusters.
+    documents: dict[str, list[AlignedUnit]] = {}
+    for unit in units:
+        documents.setdefault(unit.document_id, []).append(unit)
     chunk: list[AlignedUnit] = []
-    for _, document in groupby(units, key=lambda unit: unit.document_id):
+    for document in documents.values():
         chunk += document
         if len(chunk) >= UNITS_PER_CHUNK:
             yield chunk

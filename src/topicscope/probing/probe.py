@@ -181,6 +181,7 @@ def _require_known_words(aligned: list[AlignedUnit], view: ModelView) -> None:
 def _require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> list[str]:
     """Warnings for thresholds without pairs; an error where no threshold has any."""
     warnings, found = [], False
+    word_list = lookup.configurations[0].threshold is None
     for c, configuration in enumerate(lookup.configurations):
         counts = next(iter(moments.values())).counts(c)
         missing = [name for name, ks in (("same", PAIRED), ("different", DIFFERENT)) if sum(counts[k] for k in ks) == 0]
@@ -188,14 +189,26 @@ def _require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> l
         if missing:
             warnings.append(
                 f"threshold {configuration.threshold}, topic seed {configuration.topic_seed}: the text has no "
-                f"{' and no '.join(missing)}-topic pair, so its ratios are missing; a larger --threshold keeps more"
+                f"{' and no '.join(missing)}-topic pair, so its ratios are missing; a larger --threshold lists more "
+                "words, a smaller one leaves fewer of them in several topics, where they belong to none"
             )
     if not found:
+        tried = "the word list" if word_list else f"thresholds {[c.threshold for c in lookup.configurations]}"
+        words = [
+            f"{len(c.assignment.words)} ({c.assignment.dropped_ambiguous} more in several)"
+            for c in lookup.configurations
+        ]
         raise InputError(
             "no same-topic and different-topic pair of words was found at any threshold",
-            received=f"thresholds {[c.threshold for c in lookup.configurations]}",
-            expected="units in which two words with a topic meet",
-            advice="choose larger thresholds, more text (--max-units), or --unit passage",
+            received=f"{tried}; words with one topic: {', '.join(words)}",
+            expected="units in which two words of one topic meet, and units in which two words of different topics do",
+            advice=(
+                "list more words"
+                if word_list
+                else "choose other thresholds (more words are listed at larger ones, "
+                "more stand in several topics as well), at least 2 topics"
+            )
+            + ", more text (--max-units), or --unit passage",
         )
     return warnings
 

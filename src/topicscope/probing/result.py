@@ -173,13 +173,16 @@ def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bo
     estimate = Estimate(row[name], row[f"{name}_se"], documents)
     low, high = estimate.interval()
     control = {key: row[f"control_{name}{suffix}"] for key, suffix in _CONTROL_KEYS.items()}
+    # As many decimals as the interval needs, lest it read "1.00 to 1.00".
+    digits = 2 if not high > low else min(max(2, 1 - math.floor(math.log10(high - low))), 5)
+    known = f"95 % interval {low:.{digits}f} to {high:.{digits}f}, " if high > low else "no interval, "
     text = (
-        f"In {model} ({row['part']}), same-topic word pairs get {row[name]:.2f} times the attention of different-topic "
-        f"pairs (95 % interval {low:.2f} to {high:.2f}, {estimate.documents} documents"
+        f"In {model} ({row['part']}), same-topic word pairs get {row[name]:.{digits}f} times the attention of "
+        f"different-topic pairs ({known}{estimate.documents} document{'s' if estimate.documents != 1 else ''}"
     )
     text += ", position-corrected)" if name != "attention_ratio" else ")"
     if not math.isnan(control["control_attention_ratio"]):
-        text += f"; with random weights {control['control_attention_ratio']:.3f}"
+        text += f"; with random weights {control['control_attention_ratio']:.{max(3, digits)}f}"
     text += ". Interrupted: only part of the text was read." if interrupted else "."
     return {
         "part": row["part"],
@@ -215,5 +218,7 @@ def _frame(records: list[dict[str, Any]]) -> pd.DataFrame:
     frame = pd.DataFrame.from_records(records)
     for column in frame.columns:
         if frame[column].map(lambda value: value is None or isinstance(value, (int, float))).all():
-            frame[column] = frame[column].astype(float)
+            # Counts and seeds stay whole numbers, so that a result saved again is the same file.
+            whole = frame[column].map(lambda value: isinstance(value, int)).all()
+            frame[column] = frame[column].astype(int if whole else float)
     return frame

@@ -57,6 +57,12 @@ def topics_from(
         )
         return FittedTopics(fits, None, {"fitted": [f.provenance for f in fits]})
     if isinstance(source, WordList):
+        if options.topic_seeds != 1:
+            raise InputError(
+                "--topic-seeds refits the topic model, and a word list has none",
+                received=f"a word list and --topic-seeds {options.topic_seeds}",
+                expected="--topics NUMBER, or --topic-seeds 1",
+            )
         return FittedTopics((), source, {"word_list": source.provenance})
     given = (source,) if isinstance(source, Topics) else tuple(source)
     if options.topic_seeds != 1 and options.topic_seeds != len(given):

@@ -14,7 +14,7 @@ def check_output_folder(path: Path, *, overwrite: bool = False) -> None:
     """Make sure, before any work, that a result can be written to `path`; change nothing.
 
     Raises:
-        InputError: `path` is a file, or a folder that is not empty and `overwrite` is false.
+        InputError: `path` is a file, a folder that is not empty and `overwrite` is false, or cannot be written.
     """
     if path.exists() and not path.is_dir():
         raise InputError("the output path is a file", received=str(path), expected="a folder, new or empty")
@@ -25,6 +25,18 @@ def check_output_folder(path: Path, *, overwrite: bool = False) -> None:
             expected="a new or empty folder",
             advice="choose another --out, or add --overwrite to replace what is there",
         )
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        # Tried, not asked: permissions do not tell of read-only and virtual file systems.
+        tempfile.TemporaryDirectory(dir=nearest, prefix=f".{path.name}.").cleanup()
+    except OSError as error:
+        raise InputError(
+            "the output folder cannot be written",
+            received=str(path),
+            expected=f"a folder that can be made in {nearest}",
+            where=str(error),
+            advice="choose another --out",
+        ) from error
 
 
 @contextmanager

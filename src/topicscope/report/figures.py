@@ -190,9 +190,12 @@ def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame, quantile: 
         axes.errorbar(places, values, yerr=half, fmt=marker, color=color, ms=5, capsize=3, lw=1.3, label=label)
     labels = [threshold_label(float(t)) for t in rows["threshold"]]
     axes.set_xticks(range(len(rows)), labels)
-    axes.set(xlabel="threshold θ (share of the vocabulary kept per topic)", xlim=(-0.55, len(rows) - 0.45))
+    axes.set_xlim(-0.55, len(rows) - 0.45)
+    if bool(rows["threshold"].notna().any()):
+        axes.set_xlabel("threshold θ (share of the vocabulary kept per topic)")
     axes.xaxis.label.set_fontsize(8)
     axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     axes.grid(axis="y", color="#dddddd", lw=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

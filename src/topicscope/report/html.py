@@ -38,8 +38,8 @@ def _page(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, Any]:
     return {
         "name": model["name"],
         "headline": headline["text"],
-        "verdict": verdict(headline),
-        "cards": _cards(headline, paper),
+        "verdict": verdict(headline, _distinct_low(headline, rows)),
+        "cards": _cards(headline, paper, model["model_type"]),
         "interrupted": record["interrupted"],
         "warnings": record["warnings"],
         "attention": tables.attention_table(rows),
@@ -64,11 +64,40 @@ def _page(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def verdict(headline: Mapping[str, Any]) -> str:
-    """What the interval says in plain words, and no more than that."""
+def _distinct_low(headline: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> float | None:
+    """About the lower limit of the ratio without repeats of one word; None where the record has none."""
+    for row in rows:
+        value, error = row.get("attention_ratio_distinct"), row.get("attention_ratio_distinct_se")
+        if (row["part"], row["threshold"]) == (headline["part"], headline["threshold"]) and None not in (value, error):
+            return float(value) - 2 * float(error)  # type: ignore[arg-type]
+    return None
+
+
+def verdict(headline: Mapping[str, Any], distinct_low: float | None = None) -> str:
+    """What the interval says in plain words, and no more than that.
+
+    distinct_low: lower limit of the ratio of distinct words; None where it is unknown or, in a causal part, about
+    another ratio than the headline's.
+    """
     low, high = headline.get("low"), headline.get("high")
+    control = headline.get("control_high")
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return "There is too little text for an error bar, so this is a number without a known precision."
+    if low > 1 and control is not None and control >= low:
+        return (
+            "The whole interval lies above 1, but random weights reach into it: what is seen here need not come from "
+            "anything the model learned."
+        )
+    if (
+        low > 1
+        and distinct_low is not None
+        and distinct_low <= 1
+        and headline.get("quantity") in (None, "attention_ratio")
+    ):
+        return (
+            "The whole interval lies above 1, but not that of distinct words: repeats of one word may be the reason, "
+            "not topics."
+        )
     if low > 1:
         return "The whole interval lies above 1: this model looks more at words of the same topic."
     if high < 1:
@@ -76,8 +105,8 @@ def verdict(headline: Mapping[str, Any]) -> str:
     return "The interval includes 1: this text does not show a difference. More text would narrow it."
 
 
-def _cards(headline: Mapping[str, Any], paper: list[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The figures that belong beside each other: measured, random weights, and the paper's nearest BERT row."""
+def _cards(headline: Mapping[str, Any], paper: list[Mapping[str, Any]], model_type: str) -> list[dict[str, str]]:
+    """The figures that belong beside each other: measured, random weights, the paper's row of the family or of BERT."""
     corrected = headline.get("quantity", "attention_ratio") != "attention_ratio"
     part = f"{headline['part']}, θ = {threshold_label(headline['threshold'])}"
     measured = interval(headline.get("low"), headline.get("high"), 3)
@@ -101,12 +130,15 @@ def _cards(headline: Mapping[str, Any], paper: list[Mapping[str, Any]]) -> list[
             "where": "1 is expected" if control is not None else "not measured",
         }
     )
-    bert = [row for row in paper if row["model"] == "BERT" and headline["threshold"] is not None]
-    if bert and headline["part"] == "encoder" and not corrected:
-        row = min(bert, key=lambda r: abs(math.log(r["threshold"] / headline["threshold"])))
+    family = [row for row in paper if str(row["model"]).lower() == model_type]
+    family = family or [row for row in paper if row["model"] == "BERT"]
+    if family and headline["threshold"] is not None and headline["part"] == "encoder" and not corrected:
+        row = min(family, key=lambda r: abs(math.log(r["threshold"] / headline["threshold"])))
         where = f"θ = {threshold_label(row['threshold'])}, all of Wikipedia"
         value = number(row["attention_ratio"])
-        cards.append({"name": "BERT in the paper", "value": value, "below": "published value", "where": where})
+        cards.append(
+            {"name": f"{row['model']} in the paper", "value": value, "below": "published value", "where": where}
+        )
     return cards
 
 

@@ -43,12 +43,20 @@ def with_error(row: Row, name: str) -> str:
     value, error = row.get(name), row.get(f"{name}_se")
     if error is None or _missing(value) or _missing(error):
         return number(value)
-    return f"{number(value)}\u00a0±\u00a0{float(error):.2g}"
+    shown, value, error = number(value), float(value or 0), float(error)
+    # A value without the decimals of its error ("1.00 ± 0.00005") would hide what the error is about.
+    if 0 < error < 0.005 and abs(value) >= 0.1:
+        shown = f"{value:.{1 - math.floor(math.log10(error))}f}"
+    return f"{shown}\u00a0±\u00a0{error:.2g}"
 
 
 def interval(low: Any, high: Any, digits: int = 4) -> str:
-    """Two limits."""
-    return MISSING if _missing(low) or _missing(high) else f"{number(low, digits)}\u00a0to\u00a0{number(high, digits)}"
+    """Two limits, with more digits where they would read the same."""
+    if _missing(low) or _missing(high):
+        return MISSING
+    while digits < 7 and number(low, digits) == number(high, digits) and low != high:
+        digits += 1
+    return f"{number(low, digits)}\u00a0to\u00a0{number(high, digits)}"
 
 
 def attention_table(rows: Sequence[Row]) -> Table:

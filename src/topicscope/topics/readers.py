@@ -85,7 +85,7 @@ def require_columns(source: Source, columns: list[str]) -> None:
             raise InputError(
                 f'no column "{column}"' if column not in columns else f'more than one column "{column}"',
                 received=f"columns {', '.join(columns)}" if columns else "no columns",
-                where=source.path,
+                where=str(source.path),
                 advice=f"name one of them by {option}",
             )
 
