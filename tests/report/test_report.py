@@ -301,7 +301,7 @@ def test_the_verdict_credits_nothing_that_random_weights_or_repeats_explain() ->
 
 
 def test_small_errors_and_narrow_intervals_keep_their_digits() -> None:
-    assert with_error({"x": 1.00017, "x_se": 0.000048}, "x") == "1.000170\u00a0±\u00a04.8e-05"
+    assert with_error({"x": 1.00017, "x_se": 0.000048}, "x") == "1.000170\u00a0±\u00a00.000048"
     assert with_error({"x": 1.62, "x_se": 0.06}, "x") == "1.62\u00a0±\u00a00.06"
     assert interval(1.00012, 1.00023, 3) == "1.0001\u00a0to\u00a01.0002"
 

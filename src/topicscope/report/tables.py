@@ -43,11 +43,12 @@ def with_error(row: Row, name: str) -> str:
     value, error = row.get(name), row.get(f"{name}_se")
     if error is None or _missing(value) or _missing(error):
         return number(value)
-    shown, value, error = number(value), float(value or 0), float(error)
+    value, error = float(value or 0), float(error)
     # A value without the decimals of its error ("1.00 ± 0.00005") would hide what the error is about.
     if 0 < error < 0.005 and abs(value) >= 0.1:
-        shown = f"{value:.{1 - math.floor(math.log10(error))}f}"
-    return f"{shown}\u00a0±\u00a0{error:.2g}"
+        decimals = 1 - math.floor(math.log10(error))
+        return f"{value:.{decimals}f}\u00a0±\u00a0{error:.{decimals}f}"
+    return f"{number(value)}\u00a0±\u00a0{error:.2g}"
 
 
 def interval(low: Any, high: Any, digits: int = 4) -> str:
