@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from theory.theory_settings import finite_settings, infinite_settings, sampled_document
 from topicscope import theory
-from topicscope.theory import Setting
+from topicscope.theory import Setting, ValueMatrixBlocks
 from topicscope.theory.attention import value_blocks
 from topicscope.theory.enumeration import enumerated_bayes_loss, enumerated_loss, topicwise_kernel
 
@@ -79,6 +79,21 @@ def test_topicwise_loss_of_finite_documents(s: Setting, alpha: float, beta: floa
     W = value_blocks(s, value).matrix(s)
     exact = enumerated_loss(s, W, kernel=topicwise_kernel(s, alpha, beta))
     assert theory.topicwise_attention_loss(s, alpha, beta, value) == pytest.approx(exact, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("length", [None, 3])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_topicwise_loss_of_any_symmetric_value_matrix(length: int | None, seed: int) -> None:
+    """Neither blocks nor a diagonal: every term of the formula counts."""
+    s = Setting(3, 2, 1 + seed % 3, 0.3, 0.2, 0.25, length)
+    blocks = ValueMatrixBlocks(*np.random.default_rng(seed).normal(size=4).tolist())
+    exact = enumerated_loss(s, blocks.matrix(s), kernel=topicwise_kernel(s, 0.7, 3.0))
+    assert theory.topicwise_attention_loss(s, 0.7, 3.0, blocks) == pytest.approx(exact, rel=1e-13)
+    if length is None:
+        entropy = enumerated_loss(s, blocks.matrix(s), kernel=topicwise_kernel(s, 0.7, 3.0), loss="cross_entropy")
+        assert theory.topicwise_attention_loss(s, 0.7, 3.0, blocks, "cross_entropy") == pytest.approx(
+            entropy, rel=1e-13
+        )
 
 
 @SLOW

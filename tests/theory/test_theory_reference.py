@@ -57,6 +57,20 @@ def test_theorem_4() -> None:
     assert five.beta == pytest.approx(78.271517502492, rel=1e-10)
 
 
+def test_bounds_in_the_papers_own_words() -> None:
+    p_m, p_c, p_r, T, tau, v = 0.15, 0.1, 0.1, 10, 2, 10
+    keep = 1 - (1 - p_c) * p_m
+    lambda_1 = (keep + p_m * p_r) * (1 + (1 - p_c) * p_m) / (2 * keep)
+    lambda_2 = 100 * (keep / (p_m * p_r) + 1)
+    lambda_3 = (keep + p_m * p_r) / 100 * v
+    lambda_4 = keep / (np.sqrt(v - 1) - 2 + (1 - p_c) * p_m) * (1 - (1 - p_c - p_r) * p_m) / (p_m * p_r) * v
+    lambda_5 = 1 / ((v - 1) * keep)
+    assert theory.block_bounds(S) == pytest.approx((lambda_1 * (tau - 1), lambda_2 * T), rel=1e-13)
+    assert theory.diagonal_bounds(S) == pytest.approx((lambda_3 * tau, lambda_4 * T, lambda_5), rel=1e-13)
+    best = theory.topicwise_attention_optimum(S, "diagonal")
+    assert best.alpha_bound == pytest.approx(lambda_5 * best.beta)
+
+
 def test_bayes_and_cross_entropy() -> None:
     assert digits(theory.bayes_loss(S), "0.87083333")
     assert digits(theory.bayes_loss(S, "cross_entropy"), "2.74461623766039")

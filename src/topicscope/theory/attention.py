@@ -23,12 +23,15 @@ Loss = Literal["squared", "cross_entropy"]
 Numbers = float | int | Sequence[float | int] | np.ndarray  # one number or an array of them
 
 
-def value_blocks(setting: Setting, value: Value) -> ValueMatrixBlocks:
+def value_blocks(setting: Setting, value: Value | ValueMatrixBlocks) -> ValueMatrixBlocks:
     """ "block": Theorem 2's N = ∞ matrix; "diagonal": Knowl 4's D^V. Both are the N = ∞ ones at every document length.
+    Entries given outright stand for themselves.
 
     Raises:
         InputError: another name.
     """
+    if isinstance(value, ValueMatrixBlocks):
+        return value
     if value not in ("block", "diagonal"):
         raise InputError("unknown value matrix", received=value, expected='"block" or "diagonal"')
     return diagonal_blocks(setting) if value == "diagonal" else value_matrix_blocks(infinite(setting))
@@ -39,7 +42,7 @@ def infinite(setting: Setting) -> Setting:
     return Setting(**(setting.as_dict() | {"document_length": None}))  # type: ignore[arg-type]
 
 
-def topicwise_rational_loss(setting: Setting, value: Value = "block") -> RationalLoss:
+def topicwise_rational_loss(setting: Setting, value: Value | ValueMatrixBlocks = "block") -> RationalLoss:
     """The squared loss as a function of (α, β), exact for the setting's document length.
 
     With W's entries wc ([MASK] column), o (different topic), s (same topic), d (diagonal), e = s-o, g = d-s, δ = wc-o,
@@ -102,14 +105,18 @@ def _form(constant: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarr
 
 
 def topicwise_attention_loss(
-    setting: Setting, alpha: Numbers, beta: Numbers, value: Value = "block", loss: Loss = "squared"
+    setting: Setting,
+    alpha: Numbers,
+    beta: Numbers,
+    value: Value | ValueMatrixBlocks = "block",
+    loss: Loss = "squared",
 ) -> np.ndarray:
     """L(α, β) with the value matrix frozen to Theorem 2's ("block") or Knowl 4's ("diagonal"), broadcasting over
     arrays.
 
     Squared loss is exact at N = ∞ and at every finite N; cross-entropy (the same outputs as logits) at N = ∞ only.
-    alpha, beta: weights relative to a different-topic key, ≥ 0. Source: the set-up of Knowls 3, 4; the formulas are
-    ours.
+    alpha, beta: weights relative to a different-topic key, ≥ 0. value: or the entries of any other symmetric value
+    matrix, such as `value_matrix_blocks` of a finite setting. Source: the set-up of Knowls 3, 4; the formulas are ours.
 
     Raises:
         InputError: a negative weight; cross-entropy at finite N (its logarithm does not reduce to moments).
