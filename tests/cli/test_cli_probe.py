@@ -193,7 +193,7 @@ def test_bad_lines_are_skipped_and_counted_in_the_result(
     assert result(out)["table"] == result(clean)["table"]
 
 
-def test_a_folder_never_touches_the_network(
+def test_symptom_27_a_folder_never_touches_the_network(
     model: Path, corpus: Path, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: object, **__: object) -> None:
@@ -208,7 +208,7 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", **changes}
 
 
-def test_a_hub_name_found_in_the_cache_gives_the_numbers_of_the_folder(
+def test_symptom_27_a_hub_name_found_in_the_cache_gives_the_numbers_of_the_folder(
     model: Path, corpus: Path, words: Path, tmp_path: Path
 ) -> None:
     repository = tmp_path / "cache" / "models--tiny--bert"

@@ -1,0 +1,107 @@
+"""An audit: every symptom of neighbouring tools that the probe promises to avoid has tests that name its number."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+VIEW, FAULTS = "probing/test_model_view.py", "probing/test_model_faults.py"
+ALIGNMENT, LDA, UNITS = "probing/test_alignment.py", "topics/test_lda.py", "topics/test_text_units.py"
+RESULT, LOADING, CLI = "probing/test_probe_symptoms.py", "probing/test_loading.py", "cli/test_cli_probe.py"
+
+SYMPTOMS: dict[int, list[tuple[str, str]]] = {
+    1: [
+        (VIEW, "test_symptoms_1_and_4_the_kernel_makes_no_difference_and_is_recorded"),
+        (VIEW, "test_symptoms_1_and_7_the_model_is_left_as_it_was_found"),
+        (RESULT, "test_symptom_1_the_kernel_a_model_was_loaded_with_changes_no_number"),
+    ],
+    2: [(FAULTS, "test_symptoms_2_3_and_7_wrong_weights_name_layer_and_model")],
+    3: [(FAULTS, "test_symptoms_2_3_and_7_wrong_weights_name_layer_and_model")],
+    4: [(RESULT, "test_symptom_4_a_result_names_kernel_precision_versions_and_weights")],
+    7: [
+        (FAULTS, "test_symptoms_2_3_and_7_wrong_weights_name_layer_and_model"),
+        (VIEW, "test_symptoms_1_and_7_the_model_is_left_as_it_was_found"),
+    ],
+    8: [(VIEW, "test_symptom_8_neither_batch_nor_padding_side_matters")],
+    10: [
+        (ALIGNMENT, "test_symptom_10_specials_and_punctuation_are_never_words"),
+        (VIEW, "test_symptom_10_encoder_decoder_and_cross_attention_are_kept_apart"),
+    ],
+    11: [(FAULTS, "test_symptom_11_outputs_of_generate_are_not_a_model")],
+    12: [
+        (VIEW, "test_symptom_12_albert_has_a_row_for_every_call_of_its_one_module"),
+        (RESULT, "test_symptom_12_albert_has_rows_for_every_call_of_its_one_layer_module"),
+    ],
+    14: [(ALIGNMENT, "test_symptom_14_leading_spaces_in_the_offsets_of_byte_level_tokens")],
+    15: [
+        (ALIGNMENT, "test_symptom_15_accents_and_emoji_in_front_do_not_move_the_words"),
+        (ALIGNMENT, "test_symptom_15_a_token_that_spells_something_else_is_dropped_and_counted"),
+    ],
+    16: [(ALIGNMENT, "test_symptom_16_of_two_rows_for_a_word_the_spaced_one_is_taken_and_named")],
+    17: [(ALIGNMENT, "test_symptom_17_words_go_through_the_tokenizers_normaliser_and_keep_their_own_name")],
+    19: [(LDA, "test_symptom_19_every_known_word_is_served_by_the_topic_word_matrix")],
+    20: [
+        (LDA, "test_symptom_20_phi_is_float64_finite_and_distinct_at_120_topics"),
+        (LDA, "test_symptom_20_nan_and_duplicate_topics_are_errors"),
+    ],
+    22: [(LDA, "test_symptom_22_one_seed_gives_identical_topics_and_says_where")],
+    23: [
+        (LDA, "test_symptom_23_what_can_be_read_once_is_refused_with_advice"),
+        ("topics/test_text.py", "test_symptom_23_a_generator_is_refused_with_advice"),
+    ],
+    24: [
+        (UNITS, "test_symptom_24_ids_survive_dropped_documents"),
+        (RESULT, "test_symptom_24_the_document_table_keeps_the_ids_of_what_was_read"),
+    ],
+    25: [
+        ("topics/test_topics_file.py", "test_symptom_25_pickled_content_is_never_read"),
+        (RESULT, "test_symptom_25_the_saved_folder_has_no_pickle_and_says_its_schema"),
+    ],
+    26: [
+        ("topics/test_words.py", "test_symptom_26_text_without_spaces_is_warned_about"),
+        (RESULT, "test_symptom_26_a_word_splitter_makes_chinese_measurable"),
+        (RESULT, "test_symptom_26_the_result_warns_of_words_that_spaces_do_not_separate"),
+    ],
+    27: [
+        (LOADING, "test_symptom_27_a_folder_is_loaded_without_network"),
+        (LOADING, "test_symptom_27_hf_hub_offline_is_respected_and_an_unknown_name_is_a_clear_error"),
+        (CLI, "test_symptom_27_a_folder_never_touches_the_network"),
+        (CLI, "test_symptom_27_a_hub_name_found_in_the_cache_gives_the_numbers_of_the_folder"),
+    ],
+}
+
+
+def functions(path: Path) -> dict[str, ast.FunctionDef]:
+    """The test functions of a module by name."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test")}
+
+
+def names(number: int, test: ast.FunctionDef) -> bool:
+    """Whether a test's name or docstring gives the symptom's number."""
+    found = re.match(r"test_symptoms?_([\d_and]+)_", test.name)
+    numbers = re.findall(r"\d+", found.group(1)) if found else []
+    numbers += re.findall(r"\(symptom (\d+)\)", ast.get_docstring(test) or "")
+    return str(number) in numbers
+
+
+@pytest.mark.parametrize("number", SYMPTOMS)
+def test_every_symptom_has_its_tests(number: int) -> None:
+    for module, name in SYMPTOMS[number]:
+        test = functions(TESTS / module).get(name)
+        assert test is not None, f"{module} has no {name}"
+        assert names(number, test), f"{name} does not name symptom {number}"
+        skips = [ast.unparse(mark) for mark in test.decorator_list if re.search("skip|xfail|long", ast.unparse(mark))]
+        assert skips == [], f"{name} does not always run"
+
+
+def test_the_audit_covers_what_it_should() -> None:
+    assert sorted(SYMPTOMS) == [*range(1, 5), 7, 8, 10, 11, 12, 14, 15, 16, 17, 19, 20, *range(22, 28)]
+
+
+def test_the_number_is_read_as_a_number() -> None:
+    (test,) = ast.parse("def test_symptoms_2_and_17_x(): '''Also (symptom 4).'''").body
+    assert isinstance(test, ast.FunctionDef)
+    assert [number for number in range(1, 28) if names(number, test)] == [2, 4, 17]
