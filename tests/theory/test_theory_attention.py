@@ -200,6 +200,10 @@ def test_edges() -> None:
     assert no_random.upper_bound is None
     assert not no_random.bound_holds
     s = Setting(2, 2, 1, *P, 3)  # a document can consist of one topic, where α = β = 0 leaves no weight at all
+    two = Setting(1, 5, 1, 0.5, 0.1, 0.1, 2)  # the other word says all that there is to know
+    best = theory.topicwise_attention_optimum(two)
+    assert best.alpha == np.inf
+    assert best.loss == pytest.approx(float(theory.topicwise_attention_loss(two, 1e7, best.beta)), rel=1e-7)
     zero, near = (theory.topicwise_attention_loss(s, x, x, "diagonal") for x in (0.0, 1e-9))
     assert float(zero) == pytest.approx(float(near), rel=1e-8)
 
@@ -208,6 +212,8 @@ def test_what_cannot_be_is_refused() -> None:
     s = Setting(5, 3, 2, *P)
     with pytest.raises(InputError, match="negative"):
         theory.topicwise_attention_loss(s, -1.0, 1.0)
+    with pytest.raises(InputError, match="infinite"):
+        theory.topicwise_attention_loss(s, np.inf, 1.0)
     with pytest.raises(InputError, match="cross-entropy"):
         theory.topicwise_attention_loss(replace(s, document_length=5), 1.0, 1.0, "block", "cross_entropy")
     with pytest.raises(InputError, match="too long"):

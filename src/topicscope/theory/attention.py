@@ -119,11 +119,11 @@ def topicwise_attention_loss(
     matrix, such as `value_matrix_blocks` of a finite setting. Source: the set-up of Knowls 3, 4; the formulas are ours.
 
     Raises:
-        InputError: a negative weight; cross-entropy at finite N (its logarithm does not reduce to moments).
+        InputError: a negative or infinite weight; cross-entropy at finite N (its logarithm does not reduce to moments).
     """
     alpha, beta = np.broadcast_arrays(np.asarray(alpha, dtype=np.float64), np.asarray(beta, dtype=np.float64))
-    if not ((alpha >= 0).all() and (beta >= 0).all()):
-        raise InputError("attention weights cannot be negative", expected="alpha >= 0 and beta >= 0")
+    if not (np.isfinite(alpha + beta).all() and (alpha >= 0).all() and (beta >= 0).all()):
+        raise InputError("attention weights cannot be negative or infinite", expected="finite alpha, beta >= 0")
     if loss == "squared":
         return np.asarray(topicwise_rational_loss(setting, value)(alpha, beta))
     if loss != "cross_entropy":

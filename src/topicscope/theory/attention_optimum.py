@@ -46,17 +46,20 @@ def topicwise_attention_optimum(setting: Setting, value: Value = "block") -> Att
 
     Block matrix at N = ∞: the loss depends on γ only, so the optimum is a ridge; it is represented by α = β = γ. At
     finite N the ridge breaks towards β < α. At v = 1 no two words share a topic and α is set to β. At
-    p_c = p_r = 0 no word is ever a query, and 1 stands for both. Bounds: Knowl 3 (γ) and
-    Knowl 4 (β and α), with τ = o(T) tested as 2 ≤ τ ≤ T/2 for γ and 2 ≤ τ ≤ 3T/(4√v) for β; they speak of N = ∞ only.
+    p_c = p_r = 0 no word is ever a query, and 1 stands for both. In very short documents the loss may fall for ever as
+    a weight grows; that weight is then infinite and the loss its limit. Bounds: Knowl 3 (γ) and Knowl 4 (β and α), with
+    τ = o(T) tested as 2 ≤ τ ≤ T/2 for γ and 2 ≤ τ ≤ 3T/(4√v) for β; they speak of N = ∞ only.
     """
     loss = topicwise_rational_loss(setting, value)
     on_ridge = (value == "block" and setting.document_length is None) or setting.words_per_topic == 1
     directions = np.array([[1.0], [1.0]]) if on_ridge else np.eye(2)
     scale = setting.num_topics if setting.document_length is None else setting.document_length
+    largest = 1e6 * max(scale, 100)
+    point = np.ones(2)
     if setting.p_correct + setting.p_random > 0:
-        alpha, beta = loss.minimise(directions, 1e6 * max(scale, 100)).tolist()
-    else:
-        alpha = beta = 1.0
+        point = loss.minimise(directions, largest)
+    least = float(loss(point[:1], point[1:])[0])
+    alpha, beta = np.where(point < largest, point, np.inf).tolist()
     v = setting.words_per_topic
     gamma = alpha if on_ridge else ((v - 1) * alpha + beta) / v
     if value == "block":
@@ -73,7 +76,7 @@ def topicwise_attention_optimum(setting: Setting, value: Value = "block") -> Att
         alpha=alpha,
         beta=beta,
         gamma=gamma,
-        loss=float(loss(np.array(alpha), np.array(beta))),
+        loss=least,
         lower_bound=lower,
         upper_bound=upper,
         alpha_bound=alpha_bound,

@@ -72,10 +72,11 @@ class RationalLoss:
         return gradient.sum(axis=1), hessian.sum(axis=2)
 
     def minimise(self, directions: Float[np.ndarray, "2 free"], largest: float) -> Float[np.ndarray, "2"]:
-        """The least point (α, β) = directions @ x over x ≥ 0, globally on a grid, then by projected Newton steps.
+        """The least point (α, β) = directions @ x over 0 ≤ x ≤ largest, on a grid, then by projected Newton steps.
 
         directions: [[1, 0], [0, 1]] for both weights, [[1], [1]] for the ridge α = β.
-        largest: the grid covers 0 and 1e-3 … largest evenly in the logarithm (120 points, 48 a side in two dimensions).
+        largest: the grid covers 0 and 1e-3 … largest evenly in the logarithm (120 points, 48 a side in two dimensions);
+            a coordinate that ends there has its infimum at infinity, as far as double precision can tell.
         """
         free = directions.shape[1]
         axis = np.concatenate([[0.0], np.geomspace(1e-3, largest, 120 if free == 1 else 48)])
@@ -83,18 +84,18 @@ class RationalLoss:
         alpha, beta = directions @ points
         x = points[:, np.argmin(self(alpha, beta))]
         for _ in range(100):
-            moved = self._descend(directions, x)
+            moved = self._descend(directions, x, largest)
             if (moved == x).all():
                 break
             x = moved
         point: np.ndarray = directions @ x
         return point
 
-    def _descend(self, directions: np.ndarray, x: np.ndarray) -> np.ndarray:
+    def _descend(self, directions: np.ndarray, x: np.ndarray, largest: float) -> np.ndarray:
         """One projected Newton step, halved until it helps; x itself when nothing does."""
         gradient, hessian = self.derivatives(*(directions @ x).tolist())
         gradient, hessian = directions.T @ gradient, directions.T @ hessian @ directions
-        inside = ~((x == 0) & (gradient >= 0))
+        inside = _free(x, gradient, largest)
         if not inside.any():
             return x
         step = np.zeros_like(x)
@@ -104,13 +105,13 @@ class RationalLoss:
         # Reflecting negative curvature keeps every step a descent direction.
         curvature = np.maximum(np.abs(values), 1e-12)
         step[inside] = -scale * (vectors @ ((vectors.T @ (scale * gradient[inside])) / curvature))
-        here, slope = self._value(directions, x), self._slope(directions, x)
+        here, slope = self._value(directions, x), self._slope(directions, x, largest)
         for _ in range(40):
             if np.abs(step).max() <= 1e-14 * np.abs(x).max():
                 return x
-            moved = np.maximum(x + step, 0.0)
+            moved = np.clip(x + step, 0.0, largest)
             gain = here - self._value(directions, moved)
-            if gain > _FLAT or (gain > -_FLAT and self._slope(directions, moved) < slope):
+            if gain > _FLAT or (gain > -_FLAT and self._slope(directions, moved, largest) < slope):
                 return np.asarray(moved)
             step = step / 2
         return x
@@ -119,7 +120,12 @@ class RationalLoss:
         point = directions @ x
         return float(self(point[:1], point[1:])[0])
 
-    def _slope(self, directions: np.ndarray, x: np.ndarray) -> float:
+    def _slope(self, directions: np.ndarray, x: np.ndarray, largest: float) -> float:
         """Size of the gradient along which x may still move."""
         gradient = directions.T @ self.derivatives(*(directions @ x).tolist())[0]
-        return float(np.abs(np.where((x == 0) & (gradient >= 0), 0.0, gradient)).max())
+        return float(np.abs(np.where(_free(x, gradient, largest), gradient, 0.0)).max())
+
+
+def _free(x: np.ndarray, gradient: np.ndarray, largest: float) -> np.ndarray:
+    """Which coordinates may still move downhill inside the box."""
+    return np.asarray(~(((x == 0) & (gradient >= 0)) | ((x == largest) & (gradient <= 0))))

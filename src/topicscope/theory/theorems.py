@@ -104,7 +104,7 @@ THEOREMS: tuple[Theorem, ...] = (
         (),
         "bound",
         measure.bayes_deviation,
-        1e-13,
+        1e-10,
     ),
     Theorem(
         "cross-entropy-infimum",
