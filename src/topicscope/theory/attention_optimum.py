@@ -54,7 +54,8 @@ def topicwise_attention_optimum(setting: Setting, value: Value = "block") -> Att
     on_ridge = (value == "block" and setting.document_length is None) or setting.words_per_topic == 1
     directions = np.array([[1.0], [1.0]]) if on_ridge else np.eye(2)
     scale = setting.num_topics if setting.document_length is None else setting.document_length
-    largest = 1e6 * max(scale, 100)
+    # β* is of the order τv/(1-a): far above every optimum, whatever the setting.
+    largest = 1e6 * max(scale, 100) * max(1.0, setting.words_per_topic * 1e-4 / (1 - setting.a))
     point = np.ones(2)
     if setting.p_correct + setting.p_random > 0:
         point = loss.minimise(directions, largest)

@@ -153,8 +153,8 @@ def bayes_deviation(setting: Setting) -> float:
     below = bayes_loss(setting) - least
     if setting.document_length is None:
         best = topicwise_attention_optimum(setting, "diagonal")
-        entropies = [topicwise_attention_loss(setting, best.alpha, best.beta, v, "cross_entropy") for v in _VALUES]
-        entropy = min(float(x) for x in entropies)
+        weights = (best.alpha, best.beta) if np.isfinite(best.alpha + best.beta) else (1.0, 1.0)
+        entropy = min(float(topicwise_attention_loss(setting, *weights, v, "cross_entropy")) for v in _VALUES)
         below = max(below, bayes_loss(setting, "cross_entropy") - entropy)
     return max(0.0, below)
 
