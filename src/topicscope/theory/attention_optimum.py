@@ -46,7 +46,7 @@ def topicwise_attention_optimum(setting: Setting, value: Value = "block") -> Att
 
     Block matrix at N = ∞: the loss depends on γ only, so the optimum is a ridge; it is represented by α = β = γ. At
     finite N the ridge breaks towards β < α. At v = 1 no two words share a topic and α is set to β. At
-    p_c = p_r = 0 no word is ever a query, and 1 stands for both. In very short documents the loss may fall for ever as
+    p_c = p_r = 0 no word is ever a query, at N = 1 a query has only itself to attend to: 1 stands for both weights. In very short documents the loss may fall for ever as
     a weight grows; that weight is then infinite and the loss its limit. Bounds: Knowl 3 (γ) and Knowl 4 (β and α), with
     τ = o(T) tested as 2 ≤ τ ≤ T/2 for γ and 2 ≤ τ ≤ 3T/(4√v) for β; they speak of N = ∞ only.
     """
@@ -57,7 +57,7 @@ def topicwise_attention_optimum(setting: Setting, value: Value = "block") -> Att
     # β* is of the order τv/(1-a): far above every optimum, whatever the setting.
     largest = 1e6 * max(scale, 100) * max(1.0, setting.words_per_topic * 1e-4 / (1 - setting.a))
     point = np.ones(2)
-    if setting.p_correct + setting.p_random > 0:
+    if setting.p_correct + setting.p_random > 0 and setting.document_length != 1:
         point = loss.minimise(directions, largest)
     least = float(loss(point[:1], point[1:])[0])
     alpha, beta = np.where(point < largest, point, np.inf).tolist()

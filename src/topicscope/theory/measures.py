@@ -142,7 +142,8 @@ def stage_two_deviation(setting: Setting) -> float:
         gradient, _ = topicwise_rational_loss(setting, value).derivatives(1.0, 1.0)
         claimed = -V * np.array([(v - 1) * drift.same_topic, drift.same_word])
         total = drift.same_word + (v - 1) * drift.same_topic + (V - v) * drift.different_topic
-        scale = max(np.abs(claimed).max(), np.abs(gradient).max(), 1e-9)  # below that there is no drift
+        # Where there is no drift (τ = 1 or p_c = 0) the gradient is rounding of terms near 1.
+        scale = max(np.abs(claimed).max(), np.abs(gradient).max(), 1e-5)
         worst = max(worst, float(np.abs(gradient - claimed).max() / scale), abs(total) * V / scale)
     return worst
 
