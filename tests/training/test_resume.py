@@ -26,7 +26,7 @@ while True:
     if child == 0:
         train(make_recipe(document), seeds=2, out=folder, resume=True)
         os._exit(0)
-    patience = moments.uniform(0.05, longest) if kills < 12 else 600
+    patience = moments.uniform(0.05, longest) if kills < 6 else 600
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -43,7 +43,7 @@ RUNS = {
     "stacked": {
         "data": DATA,
         "training": {
-            "steps": 260,
+            "steps": 220,
             "optimizer": "adam",
             "schedule": "cosine",
             "average": 0.3,

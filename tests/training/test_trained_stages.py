@@ -80,7 +80,7 @@ def test_stage_one_from_a_small_random_start(steps) -> None:
 
 
 def test_attention_grows_at_the_predicted_rate_after_the_values_have_settled() -> None:
-    record = run("two-stages-population")
+    record = run("two-stages-population", "training.steps=1500", "history.documents=10")
     rho = 2 * G.p_c * F1 / G.a * (1 - 1 / G.tau) / (G.v * (G.T - 1) * np.sqrt(8))
     for _, rows in record.history.groupby("seed"):
         grown = rows["W_K_norm"] / rows["W_K_norm"].iloc[0]

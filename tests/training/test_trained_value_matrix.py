@@ -51,7 +51,7 @@ SGD = (
     [("training.steps=2000",)] + [pytest.param(how, marks=pytest.mark.long) for how in (("training.steps=3000",), SGD)],
 )
 def test_finite_documents_reach_the_finite_optimum_and_not_theorem_2(how) -> None:
-    record = run("value-matrix", *how)
+    record = run("value-matrix", "history.documents=20", *how)
     assert (worst_deviation(record.final, finite_n_optimum(G3, 100)) <= 0.02).all()
     # The two limits do not commute: the same weights are far from the theorem of infinite documents.
     assert (worst_deviation(record.final, THEOREM_2) > 0.5).all()
