@@ -6,6 +6,7 @@ import numpy as np
 
 from topicscope.theory.assumptions import THEOREM_3, THEOREM_4, violated
 from topicscope.theory.attention import Value, topicwise_rational_loss
+from topicscope.theory.rational import RationalLoss
 from topicscope.topics.setting import Setting
 
 
@@ -45,10 +46,10 @@ def topicwise_attention_optimum(setting: Setting, value: Value = "block") -> Att
     """argmin over α, β ≥ 0 of `topicwise_attention_loss`, exact at the setting's document length.
 
     Block matrix at N = ∞: the loss depends on γ only, so the optimum is a ridge; it is represented by α = β = γ. At
-    finite N the ridge breaks towards β < α. At v = 1 no two words share a topic and α is set to β. At
-    p_c = p_r = 0 no word is ever a query, at N = 1 a query has only itself to attend to: 1 stands for both weights. In very short documents the loss may fall for ever as
-    a weight grows; that weight is then infinite and the loss its limit. Bounds: Knowl 3 (γ) and Knowl 4 (β and α), with
-    τ = o(T) tested as 2 ≤ τ ≤ T/2 for γ and 2 ≤ τ ≤ 3T/(4√v) for β; they speak of N = ∞ only.
+    finite N the ridge breaks towards β < α. At v = 1 no two words share a topic and α is set to β. A weight without
+    effect is 1: both at p_c = p_r = 0 or N = 1, α at N = 2 with the block matrix. In very short documents the loss may
+    fall for ever as a weight grows; that weight is then infinite and the loss its limit. Bounds: Knowl 3 (γ) and
+    Knowl 4 (β and α), with τ = o(T) tested as 2 ≤ τ ≤ T/2 for γ and 2 ≤ τ ≤ 3T/(4√v) for β; they speak of N = ∞ only.
     """
     loss = topicwise_rational_loss(setting, value)
     on_ridge = (value == "block" and setting.document_length is None) or setting.words_per_topic == 1
@@ -57,8 +58,8 @@ def topicwise_attention_optimum(setting: Setting, value: Value = "block") -> Att
     # β* is of the order τv/(1-a): far above every optimum, whatever the setting.
     largest = 1e6 * max(scale, 100) * max(1.0, setting.words_per_topic * 1e-4 / (1 - setting.a))
     point = np.ones(2)
-    if setting.p_correct + setting.p_random > 0 and setting.document_length != 1:
-        point = loss.minimise(directions, largest)
+    if setting.p_correct + setting.p_random > 0:
+        point = _without_effect_one(loss, loss.minimise(directions, largest), directions, largest)
     least = float(loss(point[:1], point[1:])[0])
     alpha, beta = np.where(point < largest, point, np.inf).tolist()
     v = setting.words_per_topic
@@ -84,6 +85,15 @@ def topicwise_attention_optimum(setting: Setting, value: Value = "block") -> Att
         violated_assumptions=violated(assumptions, setting),
         bound_holds=bool(inside),
     )
+
+
+def _without_effect_one(loss: RationalLoss, point: np.ndarray, directions: np.ndarray, largest: float) -> np.ndarray:
+    """The point with every weight set to 1 that changes nothing over its whole range, where rounding chose it."""
+    for direction in directions.T > 0:
+        weights = np.where(direction[:, None], np.array([0.0, 1.0, 30.0, largest]), point[:, None])
+        if np.ptp(loss(weights[0], weights[1])) < 1e-14 * max(1.0, float(loss(point[:1], point[1:])[0])):
+            point = np.where(direction, 1.0, point)
+    return point
 
 
 def block_bounds(setting: Setting) -> tuple[float, float | None]:
