@@ -8,6 +8,7 @@ import pytest
 from topicscope import theory
 from topicscope.errors import InputError
 from topicscope.theory import Setting
+from topicscope.theory.enumeration import enumerated_loss, topicwise_kernel
 
 P = (0.15, 0.1, 0.1)
 
@@ -200,12 +201,24 @@ def test_edges() -> None:
     assert no_random.upper_bound is None
     assert not no_random.bound_holds
     s = Setting(2, 2, 1, *P, 3)  # a document can consist of one topic, where α = β = 0 leaves no weight at all
-    two = Setting(1, 5, 1, 0.5, 0.1, 0.1, 2)  # the other word says all that there is to know
-    best = theory.topicwise_attention_optimum(two)
-    assert best.alpha == np.inf
-    assert best.loss == pytest.approx(float(theory.topicwise_attention_loss(two, 1e7, best.beta)), rel=1e-7)
     zero, near = (theory.topicwise_attention_loss(s, x, x, "diagonal") for x in (0.0, 1e-9))
     assert float(zero) == pytest.approx(float(near), rel=1e-8)
+
+
+def test_a_weight_without_effect_is_one_instead_of_where_rounding_chose_it() -> None:
+    """One token attends to itself; of two tokens of a topic, the block matrix maps both to the same output."""
+    for setting in (Setting(1, 6, 1, 0.5, 0.1, 0.1, 1), Setting(3, 2, 2, 0.15, 0.5, 0.1, 1, "token")):
+        for value in ("block", "diagonal"):
+            best = theory.topicwise_attention_optimum(setting, value)
+            assert (best.alpha, best.beta) == (1.0, 1.0)
+    for setting in (Setting(1, 5, 1, 0.5, 0.1, 0.1, 2), Setting(3, 3, 2, 0.28, 0.29, 0.33, 2)):
+        W = theory.value_matrix_optimum(replace(setting, document_length=None))
+        best = theory.topicwise_attention_optimum(setting)
+        losses = [enumerated_loss(setting, W, kernel=topicwise_kernel(setting, x, best.beta)) for x in (1.0, 1e3)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-13)
+        assert best.alpha == 1.0
+        assert np.isfinite(best.beta)
+    assert theory.topicwise_attention_optimum(setting, "diagonal").alpha != 1.0
 
 
 def test_what_cannot_be_is_refused() -> None:

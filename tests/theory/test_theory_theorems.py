@@ -19,6 +19,7 @@ SETTINGS = [
     Setting(4, 4, 4, *P),
     Setting(1, 3, 1, *P),
     Setting(5, 3, 2, 0.3, 0.0, 0.2),
+    Setting(2, 5, 1, 0.5, 0.1, 0.1),
     replace(BASE, document_length=1),
     replace(BASE, document_length=30),
     replace(BASE, document_length=200, weighting="token"),
