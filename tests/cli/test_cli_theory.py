@@ -91,6 +91,8 @@ def test_a_million_words_are_no_trouble(capsys: pytest.CaptureFixture[str]) -> N
         ((*BASE, "--p-mask", "1.0"), ("p_mask", "1.0", "0 < p_mask < 1")),
         ((*BASE, "--p-correct", "0.6", "--p-random", "0.6"), ("p_correct + p_random", "1.2", "< 1")),
         ((*BASE, "--document-length", "0"), ("document_length", "0", ">= 1")),
+        ((*BASE, "--document-length", "10.6"), ("--document-length", "10.6", "whole number")),
+        (("--topics", "2.5", *BASE[2:]), ("--topics", "2.5", "whole number")),
         ((*BASE, "--weighting", "both"), ("weighting", "both", "document")),
         ((*BASE, "--ridge", "-1"), ("ridge", "-1", ">= 0")),
     ],

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import pandas as pd
 from cyclopts import Parameter
 
+from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.probing.options import DEFAULT_THRESHOLDS
 from topicscope.probing.probe import probe as run_probe
@@ -30,9 +31,9 @@ def probe(
     topics: str = "100",
     threshold: Annotated[tuple[float, ...], _THRESHOLDS] = DEFAULT_THRESHOLDS,
     unit: Literal["sentence", "passage"] = "sentence",
-    max_units: int | None = None,
-    controls: int = 5,
-    topic_seeds: int = 1,
+    max_units: Whole | None = None,
+    controls: Whole = 5,
+    topic_seeds: Whole = 1,
     overlap: Literal["drop", "keep"] = "drop",
     pieces: Literal["skip"] = "skip",
     out: Path | None = None,
@@ -42,10 +43,10 @@ def probe(
     encoding: str = "utf-8",
     on_error: OnError = "stop",
     language: str = "en",
-    min_count: int = 5,
-    sweeps: int = 300,
-    seed: int = 0,
-    batch_size: int = 32,
+    min_count: Whole = 5,
+    sweeps: Whole = 300,
+    seed: Whole = 0,
+    batch_size: Whole = 32,
     device: str = "cpu",
     dtype: str | None = None,
     revision: str | None = None,

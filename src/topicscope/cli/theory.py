@@ -10,6 +10,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from topicscope import theory
+from topicscope.cli.options import Whole
 from topicscope.cli.output import print_json, print_lines, print_table
 from topicscope.errors import InputError
 from topicscope.records.files import write_bytes
@@ -34,11 +35,11 @@ Output = Annotated[Path | None, Parameter(name=("--output", "-o"))]
 class SettingOptions:
     """The setting: T topics of v words, τ active, and the masking rates."""
 
-    topics: int
+    topics: Whole
     "T, number of topics."
-    words_per_topic: int
+    words_per_topic: Whole
     "v, words of each topic."
-    topics_per_document: int
+    topics_per_document: Whole
     "τ, active topics of a document, 1 to T."
     p_mask: float = 0.15
     "Share of positions selected, between 0 and 1."
@@ -46,7 +47,7 @@ class SettingOptions:
     "Share of the selected positions left as they are."
     p_random: float = 0.1
     "Share of the selected positions replaced by a random word."
-    document_length: int | None = None
+    document_length: Whole | None = None
     "N, tokens a document; infinite unless given."
     weighting: Weighting = "document"
     "Whether each document or each selected token counts the same."
@@ -88,7 +89,7 @@ def value_matrix(options: SettingOptions, *, ridge: float = 0.0, json: Json = Fa
 
 
 @app.command
-def embedding(options: SettingOptions, *, dimension: int | None = None, json: Json = False) -> None:
+def embedding(options: SettingOptions, *, dimension: Whole | None = None, json: Json = False) -> None:
     """Theorem 1: the optimal tied embeddings under uniform attention.
 
     Args:
@@ -142,7 +143,7 @@ def landscape(
     value: Value = "block",
     alpha_max: float = 20.0,
     beta_max: float = 20.0,
-    points: int = 41,
+    points: Whole = 41,
     output: Output = None,
     json: Json = False,
 ) -> None:
@@ -190,7 +191,7 @@ def dynamics(
     options: SettingOptions,
     *,
     sigma: float = 0.01,
-    attention_dimension: int | None = None,
+    attention_dimension: Whole | None = None,
     output: Output = None,
     json: Json = False,
 ) -> None:

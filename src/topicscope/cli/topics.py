@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
+from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.topics import lda
@@ -21,16 +22,16 @@ def fit(
     corpus: str,
     /,
     *,
-    topics: int = 100,
+    topics: Whole = 100,
     output: Annotated[Path, Parameter(name=("--output", "-o"))] = Path("topics.npz"),
     text_column: str | None = None,
     id_column: str | None = None,
     encoding: str = "utf-8",
     on_error: OnError = "stop",
     language: str = "en",
-    min_count: int = lda.MIN_COUNT,
-    sweeps: int = lda.SWEEPS,
-    seed: int = 0,
+    min_count: Whole = lda.MIN_COUNT,
+    sweeps: Whole = lda.SWEEPS,
+    seed: Whole = 0,
     overwrite: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
     progress: ProgressStyle = "auto",
@@ -80,7 +81,7 @@ def show(
     file: Path,
     /,
     *,
-    words: int = 10,
+    words: Whole = 10,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Show the likeliest words of each topic in a topics file, a matrix with its words, or the words of a word list.

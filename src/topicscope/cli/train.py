@@ -10,6 +10,7 @@ import pandas as pd
 from cyclopts import Parameter
 
 from topicscope.claims.closed_forms import add_theory, resolve
+from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.records import write_json
@@ -22,7 +23,7 @@ def train(
     recipe: Path,
     /,
     *,
-    seeds: int = 1,
+    seeds: Whole = 1,
     out: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     overwrite: Annotated[bool, Parameter(negative=())] = False,

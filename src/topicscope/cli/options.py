@@ -1,0 +1,18 @@
+"""Types of options that several commands share."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter, Token
+
+
+def _whole_number(_: Any, tokens: Sequence[Token]) -> int:
+    """cyclopts alone would round: "2.5" topics would silently become 2."""
+    text = tokens[0].value
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f'"{text}" is not a whole number') from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole_number)]
