@@ -78,6 +78,7 @@ def test_public_api_is_as_recorded() -> None:
         "__version__",
         "load_run",
         "probe",
+        "reproduce",
         "train",
     ]
 

@@ -24,6 +24,7 @@ _HOME = {
     "Vocabulary": "topicscope.topics.vocabulary",
     "load_run": "topicscope.records.run_record",
     "probe": "topicscope.probing.probe",
+    "reproduce": "topicscope.claims.reproduce",
     "train": "topicscope.training.loop",
 }
 

@@ -30,26 +30,27 @@ class Criterion:
     decisive: bool = True
 
 
-def near(id: str, text: str, relative: float, *, decisive: bool = True) -> Criterion:
+def near(name: str, text: str, relative: float, *, decisive: bool = True) -> Criterion:
     """The whole 95 % interval lies within `relative` of theory."""
 
     def met(row: Row) -> bool:
-        return abs(_number(row, "measured") - row["theory"]) + _number(row, "error") <= relative * abs(row["theory"])
+        theory = _number(row, "theory")
+        return abs(_number(row, "measured") - theory) + _number(row, "error") <= relative * abs(theory)
 
-    return Criterion(id, f"{text}: within {100 * relative:g} % of theory", met, decisive)
+    return Criterion(name, f"{text}: within {100 * relative:g} % of theory", met, decisive)
 
 
-def above(id: str, text: str, bound: float, *, decisive: bool = True) -> Criterion:
+def above(name: str, text: str, bound: float, *, decisive: bool = True) -> Criterion:
     """The whole 95 % interval lies above `bound`."""
     return Criterion(
-        id, f"{text}: > {bound:g}", lambda row: _number(row, "measured") - _number(row, "error") > bound, decisive
+        name, f"{text}: > {bound:g}", lambda row: _number(row, "measured") - _number(row, "error") > bound, decisive
     )
 
 
-def below(id: str, text: str, bound: float, *, decisive: bool = True) -> Criterion:
+def below(name: str, text: str, bound: float, *, decisive: bool = True) -> Criterion:
     """The whole 95 % interval lies below `bound`."""
     return Criterion(
-        id, f"{text}: < {bound:g}", lambda row: _number(row, "measured") + _number(row, "error") < bound, decisive
+        name, f"{text}: < {bound:g}", lambda row: _number(row, "measured") + _number(row, "error") < bound, decisive
     )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import topicscope
@@ -10,6 +11,18 @@ from topicscope.claims.recipes import find_recipe
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records.run_record import RunRecord
 from topicscope.training.loop import train
+
+_ROOMS = ("claims", "models", "theory", "topics", "training")
+
+
+@cache
+def code_digest() -> str:
+    """A hash of the package's version and of all code that a claim's numbers come from: results of other code are
+    never taken for this one's."""
+    package = Path(topicscope.__file__).parent
+    sources = sorted(path for room in _ROOMS for path in (package / room).rglob("*.py"))
+    parts = [topicscope.__version__.encode(), *(path.read_bytes() for path in sources)]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 @dataclass
@@ -29,14 +42,18 @@ class Context:
     folder: Path | None = None
     progress: Progress = field(default_factory=SilentProgress)
 
-    def train(self, name: str, *overrides: str) -> RunRecord:
-        """Train a recipe of topicscope, changed by overrides; closed forms are handed in as the command line does."""
+    def train(self, name: str, *overrides: str, seeds: int | None = None) -> RunRecord:
+        """Train a recipe of topicscope, changed by overrides; closed forms are handed in as the command line does.
+
+        seeds: where a claim needs more runs than asked for, such as a mean over random starts.
+        """
         recipe = find_recipe(name, overrides)
-        text = f"{topicscope.__version__} {self.seeds} {recipe.model_dump_json()}"
+        seeds = self.seeds if seeds is None else seeds
+        text = f"{code_digest()} {seeds} {recipe.model_dump_json()}"
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         return train(
             recipe,
-            seeds=self.seeds,
+            seeds=seeds,
             out=None if self.folder is None else self.folder / f"{name}-{digest}",
             resume=self.folder is not None,
             arrays=resolve(recipe, recipe.arrays),

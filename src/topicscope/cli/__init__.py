@@ -20,6 +20,9 @@ app.command("topicscope.cli.probe:probe", name="probe", help="Measure topic stru
 app.command("topicscope.cli.topics:app", name="topics", help="Fit and show topic models.")
 app.command("topicscope.cli.theory:app", name="theory", help="Closed forms for any setting: optima, bounds, dynamics.")
 app.command("topicscope.cli.train:train", name="train", help="Train the paper's transformers from a recipe.")
+app.command(
+    "topicscope.cli.reproduce:reproduce", name="reproduce", help="Hold the paper's claims against theory and training."
+)
 app.command("topicscope.cli.demo:demo", name="demo", help="Probe a real model on real Wikipedia text, offline.")
 
 

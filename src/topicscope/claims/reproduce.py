@@ -1,0 +1,156 @@
+"""`reproduce`: run claims, keep what is finished, and write claims.json.
+
+A folder holds
+
+    claims.json         {schema_version, claims: [{id, verdict, statistic, rows}]}, written anew after every claim
+    manifest.json       options, versions, machine, and of every claim its title, place in the paper and verdict rule
+    finished/ID.json    one finished claim and the key it was made under; `resume` reads it while the key is the same
+    runs/               the training runs, which resume from their checkpoints
+"""
+
+import difflib
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from topicscope.claims.catalogue import CLAIMS
+from topicscope.claims.claim import Claim, ClaimResult
+from topicscope.claims.context import Context, code_digest
+from topicscope.claims.recipes import recipe_path
+from topicscope.errors import InputError
+from topicscope.progress import Progress, SilentProgress, tracked
+from topicscope.records import Manifest, describe_environment, read_json, write_json
+from topicscope.records.folder import check_output_folder
+from topicscope.records.manifest import now
+
+SCHEMA_VERSION = 1
+SEEDS, QUICK_SEEDS = 4, 3
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came out of the claims that were run, in order."""
+
+    results: tuple[ClaimResult, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The content of claims.json."""
+        return {"schema_version": SCHEMA_VERSION, "claims": [result.as_dict() for result in self.results]}
+
+    def table(self) -> pd.DataFrame:
+        """Every row of every claim: claim, quantity, paper, theory, measured, error, seeds, verdict."""
+        columns = ("quantity", "paper", "theory", "measured", "error", "seeds")
+        return pd.DataFrame(
+            [
+                {"claim": result.id, **{name: row.get(name) for name in columns}, "verdict": result.verdict}
+                for result in self.results
+                for row in result.rows
+            ],
+            columns=["claim", *columns, "verdict"],
+        )
+
+
+def reproduce(
+    claims: Sequence[str] = (),
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> Reproduction:
+    """Hold the paper's claims against theory and training.
+
+    claims: ids; none means all. quick: shorter runs and fewer settings. seeds: independent runs behind every measured
+    number, 4 or with `quick` 3. out: folder for claims.json; nothing is written without one. resume: keep the claims
+    finished there, as long as recipes, code and options are the same, and go on with the rest.
+
+    Raises:
+        InputError: an unknown claim, fewer than two seeds (a spread needs two), a folder with something else in it.
+    """
+    chosen = _choose(claims)
+    seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
+    if seeds < 2:
+        raise InputError("too few seeds", received=seeds, expected="at least 2: the error is the spread over seeds")
+    folder = None if out is None else Path(out)
+    if folder is None and resume:
+        raise InputError("resume needs a folder", expected="out")
+    if folder is not None:
+        _prepare(folder, resume)
+        write_json(folder / "manifest.json", _manifest(chosen, quick, seeds, command))
+    shown = progress or SilentProgress()
+    context = Context(seeds, quick, None if folder is None else folder / "runs", shown)
+    results: list[ClaimResult] = []
+    with tracked(shown, "claims", len(chosen), "claims"):
+        for claim in chosen:
+            results.append(_result(claim, context, folder))
+            shown.update("claims", len(results))
+            if folder is not None:
+                write_json(folder / "claims.json", Reproduction(tuple(results)).document())
+    return Reproduction(tuple(results))
+
+
+def _choose(ids: Sequence[str]) -> list[Claim]:
+    """The claims of these ids, each once, in the catalogue's order."""
+    known = [claim.id for claim in CLAIMS]
+    for name in ids:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+            raise InputError(
+                "no such claim", received=name, expected=", ".join(known), advice=f"did you mean {near[0]}?"
+            )
+    return [claim for claim in CLAIMS if not ids or claim.id in ids]
+
+
+def _prepare(folder: Path, resume: bool) -> None:
+    if not resume or not folder.exists():
+        check_output_folder(folder)
+    elif not folder.is_dir() or (any(folder.iterdir()) and not (folder / "manifest.json").is_file()):
+        raise InputError("nothing to resume", received=str(folder), expected="a folder of `topicscope reproduce`")
+
+
+def _result(claim: Claim, context: Context, folder: Path | None) -> ClaimResult:
+    if folder is None:
+        return claim.run(context)
+    path = folder / "finished" / f"{claim.id}.json"
+    key = claim_key(claim, quick=context.quick, seeds=context.seeds)
+    if path.is_file():
+        kept = read_json(path)
+        if isinstance(kept, dict) and kept.get("key") == key:
+            return ClaimResult(**kept["claim"])
+    result = claim.run(context)
+    write_json(path, {"schema_version": SCHEMA_VERSION, "key": key, "claim": result.as_dict()})
+    return result
+
+
+def claim_key(claim: Claim, *, quick: bool, seeds: int) -> str:
+    """What a finished claim depends on, as one hash: options, recipes, package version and the code behind it."""
+    recipes = [recipe_path(name).read_text(encoding="utf-8") for name in claim.recipes]
+    text = "\0".join([claim.id, str(quick), str(seeds), code_digest(), *recipes])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _manifest(claims: Sequence[Claim], quick: bool, seeds: int, command: str | None) -> dict[str, Any]:
+    manifest = Manifest(
+        created=now(),
+        command=command,
+        environment=describe_environment(),
+        options={"claims": [claim.id for claim in claims], "quick": quick, "seeds": seeds},
+        sources={
+            claim.id: {
+                "title": claim.title,
+                "where": claim.where,
+                "assertion": claim.assertion,
+                "recipes": claim.recipes,
+                "theory": claim.theory,
+                "verdict_rule": claim.verdict_rule,
+            }
+            for claim in claims
+        },
+    )
+    return manifest.model_dump()

@@ -1,0 +1,137 @@
+"""Knowl 5: first the value matrix grows, then key and query matrices."""
+
+import numpy as np
+import pandas as pd
+
+from topicscope.claims.claim import Claim, Row, above, near
+from topicscope.claims.context import Context
+from topicscope.claims.rows import measured_row
+from topicscope.records.run_record import RunRecord
+from topicscope.theory.dynamics import growth_rates, initial_gradient_norms, stage_one
+from topicscope.topics.setting import Setting
+from topicscope.training.recipe import make_recipe
+from topicscope.training.stages import SEPARATION, find_stages
+
+_SIGMAS = (0.0005, 0.001, 0.002)
+_STARTS = 40  # the prediction is a mean over random starts
+_LEARNING_RATE = 10.0  # of the recipe two-stages-population: flow time is this times the step
+
+
+def measure(context: Context) -> list[Row]:
+    """Closed forms at N = ∞, then where the stages separate and where not."""
+    return [*population_rows(context), *sampled_rows(context)]
+
+
+def population_rows(context: Context) -> list[Row]:
+    """N = ∞, squared loss, gradient descent: first gradients, stage one, separation and growth of attention."""
+    record = context.train("two-stages-population")
+    setting = _setting(record)
+    rows = [_separation("separated", "squared loss, gradient descent, N = ∞", record)]
+    return [*rows, *start_rows(context, setting), _growth(record, setting)]
+
+
+def start_rows(context: Context, setting: Setting) -> list[Row]:
+    """The first gradients and stage one, in short runs."""
+    rows = []
+    for sigma in (0.001,) if context.quick else _SIGMAS:
+        rows.append(_first_gradients(context, setting, sigma))
+    return [*rows, *_stage_one(context, setting)]
+
+
+def sampled_rows(context: Context) -> list[Row]:
+    """Sampled documents: gradient descent on the squared loss, then the paper's Adam with cross-entropy."""
+    rows = []
+    if not context.quick:
+        record = context.train("two-stages")
+        rows.append(_separation("separated", "squared loss, gradient descent, N = 100-150", record))
+    for rate in (0.01,) if context.quick else (0.003, 0.01, 0.03):
+        steps = 100 if context.quick else 1000
+        record = context.train("one-stage-adam", f"training.learning_rate={rate}", f"training.steps={steps}")
+        rows.append(_separation("cross-entropy", f"cross-entropy, Adam {rate:g}", record))
+    if not context.quick:
+        descent = ("training.optimizer=sgd", "training.learning_rate=1.0", "training.steps=2000", "history.every=50")
+        record = context.train("one-stage-adam", *descent)
+        rows.append(_separation("cross-entropy", "cross-entropy, gradient descent 1", record))
+    return rows
+
+
+def _setting(record: RunRecord) -> Setting:
+    setting = make_recipe(record.config).setting()
+    assert setting is not None
+    return setting
+
+
+def _by_seed(record: RunRecord) -> list[pd.DataFrame]:
+    return [rows for _, rows in record.history.groupby("seed")]
+
+
+def _separation(criterion: str, how: str, record: RunRecord) -> Row:
+    """log10 of k₂/k₁ (`topicscope.training.stages`); where stage two never came k₂ is the last step, a lower bound."""
+    stages = [find_stages(rows) for rows in _by_seed(record)]
+    ratios = [np.log10(s.ratio) if s.separated or s.ratio > 0 else np.nan for s in stages]
+    reached = all(s.stage_two_reached for s in stages)
+    return measured_row(
+        criterion,
+        f"log10(k2/k1), {how}" + ("" if reached else "; stage 2 not reached"),
+        ratios,
+        k1=[s.k1 for s in stages],
+        k2=[s.k2 for s in stages],
+        separated=[s.separated for s in stages],
+        stage_two_reached=reached,
+    )
+
+
+def _first_gradients(context: Context, setting: Setting, sigma: float) -> Row:
+    """‖∇W_V‖ / rms ‖∇W_K‖ at the start; its error by the delta method."""
+    overrides = ("training.steps=1", f"model.sigma={sigma}")
+    record = context.train("two-stages-population", *overrides, seeds=max(context.seeds, _STARTS))
+    first = record.history[record.history["step"] == 0]
+    squares = measured_row(None, "", first["W_K_grad"].to_numpy() ** 2)
+    ratio = float(first["W_V_grad"].mean() / np.sqrt(squares["measured"]))
+    theory = float(initial_gradient_norms(setting, sigma).ratio)
+    row = measured_row("gradients", f"‖∇W_V‖ / rms ‖∇W_K‖ at the start, σ = {sigma:g}", [ratio], theory=theory)
+    return row | {"error": ratio * 0.5 * squares["error"] / squares["measured"], "seeds": len(first)}
+
+
+def _stage_one(context: Context, setting: Setting) -> list[Row]:
+    """‖W_V‖ along stage one against the closed form of gradient flow; a rate of 1 keeps near the flow."""
+    record = context.train("two-stages-population", "training.learning_rate=1.0", "training.steps=100")
+    rows = []
+    for step in (10, 30, 100):
+        norms = [run[run["step"] <= step]["W_V_norm"].iloc[-1] for run in _by_seed(record)]
+        theory = float(stage_one(setting, float(step)).norm[0])
+        rows.append(measured_row("stage-one", f"‖W_V‖ at time {step}", norms, theory=theory))
+    return rows
+
+
+def _growth(record: RunRecord, setting: Setting) -> Row:
+    """Rate at which ‖W_K‖ grows from 3 to 10 times its start, against ρ."""
+    theory = growth_rates(setting, record.weights["W_K"].shape[1]).attention
+    rates = []
+    for rows in _by_seed(record):
+        grown = rows["W_K_norm"] / rows["W_K_norm"].iloc[0]
+        chosen = rows[(grown >= 3) & (grown <= 10)]
+        enough = len(chosen) > 5
+        slope = np.polyfit(_LEARNING_RATE * chosen["step"], np.log(chosen["W_K_norm"]), 1)[0] if enough else np.nan
+        rates.append(float(slope))
+    return measured_row("growth", "growth rate of ‖W_K‖ in stage two", rates, theory=theory)
+
+
+_LOG_SEPARATION = float(np.log10(SEPARATION))
+
+CLAIM = Claim(
+    id="two-stage",
+    title="The value matrix grows first, then attention",
+    where="Knowl 5, norms over steps",
+    assertion="Gradient descent on all matrices from near zero first grows W_V, while W_K and W_Q rest; then these.",
+    recipes=("two-stages-population", "two-stages", "one-stage-adam"),
+    theory=("initial_gradient_norms", "stage_one", "growth_rates"),
+    criteria=(
+        above("separated", "two stages under gradient descent and squared loss, log10(k2/k1)", _LOG_SEPARATION),
+        near("gradients", "ratio of the first gradients, a mean over starts", 0.25),
+        near("stage-one", "stage one follows its closed form", 0.1),
+        near("growth", "attention grows at the predicted rate", 0.15, decisive=False),
+        above("cross-entropy", "two stages under cross-entropy, log10(k2/k1)", _LOG_SEPARATION, decisive=False),
+    ),
+    measure=measure,
+)

@@ -1,0 +1,103 @@
+"""Theorem 2: the value matrix under uniform attention becomes block-wise."""
+
+import numpy as np
+
+from topicscope.claims.claim import Claim, Row, above, below, near
+from topicscope.claims.context import Context
+from topicscope.claims.rows import entry_means, exact_row, measured_row
+from topicscope.records.run_record import RunRecord
+from topicscope.theory.value_matrix import ValueMatrixBlocks, value_matrix_blocks
+from topicscope.training.recipe import make_recipe
+
+_PARTS = {
+    "mask_column": "[MASK] column W_i0",
+    "different": "different topic W_diff",
+    "same": "same topic W_same",
+    "diagonal": "word itself W_ii",
+}
+
+
+def measure(context: Context) -> list[Row]:
+    """Population, a true ridge at N = 10⁶, finite documents of N = 100, and cross-entropy."""
+    return [*population_rows(context), *ridge_rows(context), *finite_rows(context), *cross_entropy_rows(context)]
+
+
+def population_rows(context: Context) -> list[Row]:
+    """N = ∞, squared loss, no ridge: entry means, and the furthest single entry."""
+    record = context.train("theorem-2")
+    blocks = _theory(record)
+    rows = _entry_rows("theorem", "N = ∞", record, blocks)
+    return [*rows, _furthest(record, blocks)]
+
+
+def ridge_rows(context: Context) -> list[Row]:
+    """The theorem as the paper states it: an L2 term of 1e-5, at N = 10⁶ words drawn as counts."""
+    record = context.train("theorem-2-sampled", *(("training.steps=600",) if context.quick else ()))
+    return _entry_rows("ridge", "ridge 1e-5, N = 10⁶", record, _theory(record))
+
+
+def finite_rows(context: Context) -> list[Row]:
+    """N = 100: the unregularised optimum is unique, and carries a diagonal spike on the block."""
+    record = context.train("value-matrix", *(("training.steps=1500",) if context.quick else ()))
+    means = entry_means(record)
+    spike = np.array(means["diagonal"]) - means["same"]
+    exact = _theory(record)
+    rows = _entry_rows("finite", "N = 100", record, exact, ("same", "diagonal"))
+    return [*rows, measured_row(None, "diagonal spike at N = 100", spike, theory=exact.diagonal - exact.same)]
+
+
+def cross_entropy_rows(context: Context) -> list[Row]:
+    """Cross-entropy, by the sign of W_same and W_diff: its infimum is not attained, so there are no values to reach."""
+    rows = []
+    for optimizer, rate in (("adam", 0.01), ("sgd", 1.0)):
+        how = ("training.loss=cross-entropy", f"training.optimizer={optimizer}", f"training.learning_rate={rate}")
+        means = entry_means(context.train("value-matrix", *how, "training.steps=300"))
+        gap = np.array(means["same"]) - means["different"]
+        rows.append(measured_row("gap", f"W_same - W_diff, cross-entropy, {optimizer} {rate:g}", gap))
+        rows.append(measured_row("negative", f"W_diff, cross-entropy, {optimizer} {rate:g}", means["different"]))
+    return rows
+
+
+def _theory(record: RunRecord) -> ValueMatrixBlocks:
+    recipe = make_recipe(record.config)
+    setting = recipe.setting()
+    assert setting is not None
+    return value_matrix_blocks(setting, recipe.training.ridge.get("W_V", 0.0))
+
+
+def _entry_rows(
+    criterion: str, how: str, record: RunRecord, exact: ValueMatrixBlocks, parts: tuple[str, ...] = tuple(_PARTS)
+) -> list[Row]:
+    means = entry_means(record)
+    return [
+        measured_row(criterion, f"{_PARTS[part]}, {how}", means[part], theory=float(getattr(exact, part)))
+        for part in parts
+    ]
+
+
+def _furthest(record: RunRecord, exact: ValueMatrixBlocks) -> Row:
+    """Means could hide anything inside a block; the furthest entry of any seed cannot."""
+    setting = make_recipe(record.config).setting()
+    assert setting is not None
+    distance = np.abs(record.weights["W_V"] - exact.matrix(setting)).max() / exact.same
+    return exact_row("furthest", "largest |W_V - W*| of any entry and seed, in units of W_same", distance)
+
+
+CLAIM = Claim(
+    id="value-block",
+    title="Under uniform attention the value matrix becomes block-wise",
+    where="Theorem 2 (Knowl 2), heat maps of W_V",
+    assertion="As the L2 term vanishes the optimal W_V is W_diff < 0 between topics, W_same = W_diff + c3/v inside a "
+    "topic, and constant in the [MASK] column.",
+    recipes=("theorem-2", "theorem-2-sampled", "value-matrix"),
+    theory=("value_matrix_blocks",),
+    criteria=(
+        near("theorem", "entry means at N = ∞", 0.02),
+        below("furthest", "furthest entry at N = ∞", 0.05),
+        near("ridge", "entry means with a true ridge", 0.05),
+        near("finite", "same-topic and diagonal entries at N = 100, which is another optimum", 0.05, decisive=False),
+        above("gap", "same topic above different topic under cross-entropy", 0.0),
+        below("negative", "different-topic entries under cross-entropy", 0.0, decisive=False),
+    ),
+    measure=measure,
+)

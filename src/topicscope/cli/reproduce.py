@@ -1,0 +1,96 @@
+"""`topicscope reproduce`: the paper's claims, each with what theory says, what was measured, and a verdict."""
+
+import shlex
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from topicscope.claims.catalogue import CLAIMS
+from topicscope.claims.claim import ClaimResult
+from topicscope.claims.reproduce import reproduce as run_claims
+from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress
+from topicscope.errors import InputError
+
+
+def reproduce(
+    *claims: str,
+    quick: Annotated[bool, Parameter(negative=())] = False,
+    seeds: int | None = None,
+    out: Path | None = None,
+    resume: Annotated[bool, Parameter(negative=())] = False,
+    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    progress: ProgressStyle = "auto",
+) -> None:
+    """Hold the paper's claims against theory and training, one verdict a claim.
+
+    A verdict is a result: the exit code is 0 whatever it says.
+
+    Parameters
+    ----------
+    claims
+        Claims to run, such as value-block; all unless given.
+    quick
+        Shorter runs and fewer settings.
+    seeds
+        Independent runs behind every number, at least 2; 4, or 3 with --quick, unless given.
+    out
+        Folder for claims.json and the runs; a fresh one under topicscope-runs/ unless given.
+    resume
+        Keep the finished claims in --out and go on with the rest.
+    json
+        Print claims.json on stdout.
+    progress
+        How progress is shown on stderr.
+    """
+    if resume and out is None:
+        raise InputError("--resume needs the folder of the run", expected="--out DIR")
+    target = Path("topicscope-runs") / f"reproduce-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
+    with show_progress(progress) as shown:
+        done = run_claims(
+            claims,
+            quick=quick,
+            seeds=seeds,
+            out=target,
+            resume=resume,
+            progress=shown,
+            command=shlex.join(["topicscope", *sys.argv[1:]]),
+        )
+    if json:
+        print_json(done.document())
+    else:
+        for result in done.results:
+            _show(result)
+        print_table("Verdicts", ["claim", "verdict"], [[r.id, _words(r.verdict)] for r in done.results])
+        print_lines([f"record: {target}"])
+
+
+def _show(result: ClaimResult) -> None:
+    claim = next(claim for claim in CLAIMS if claim.id == result.id)
+    judged = {criterion.id: criterion for criterion in claim.criteria}
+    rows = [
+        [
+            row["quantity"],
+            row["paper"],
+            row["theory"],
+            _measured(row),
+            "-" if row["criterion"] is None else "yes" if judged[row["criterion"]].met(row) else "NO",
+        ]
+        for row in result.rows
+    ]
+    print_table(
+        f"{claim.id}: {claim.title} ({claim.where})",
+        ["quantity", "paper", "theory", "measured ± error", "holds"],
+        rows,
+        f"{_words(result.verdict)}: {result.statistic}",
+    )
+
+
+def _measured(row: dict[str, Any]) -> str:
+    return format_cell(row["measured"]) + (f" ± {row['error']:.2g}" if row["error"] else "")
+
+
+def _words(verdict: str) -> str:
+    return verdict.replace("_", " ")

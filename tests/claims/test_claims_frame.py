@@ -1,0 +1,147 @@
+"""The verdict rule, what is kept, and what is made again."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+
+import topicscope.claims.reproduce as frame
+from topicscope.claims.catalogue import CLAIMS
+from topicscope.claims.claim import Claim, above, below, near
+from topicscope.claims.recipes import recipe_path
+from topicscope.claims.rows import exact_row, measured_row
+from topicscope.errors import InputError
+
+
+def make(measure, name="toy"):
+    criteria = (
+        near("value", "the value", 0.1),
+        above("more", "another", 2.0, decisive=False),
+        below("less", "less", 0.0),
+    )
+    return Claim(name, "A toy", "nowhere", "It is one.", (), (), criteria, measure)
+
+
+def rows(value=1.0, more=3.0, less=-1.0, error=0.01):
+    named = {"value": value, "more": more, "less": less}
+    return [exact_row(name, name, number, theory=1.0) | {"error": error} for name, number in named.items()]
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({}, "confirmed"),
+        ({"value": 1.2}, "not_confirmed"),
+        ({"value": 0.8}, "not_confirmed"),
+        ({"value": 1.095}, "not_confirmed"),  # the interval sticks out
+        ({"value": math.nan}, "not_confirmed"),
+        ({"less": 0.001}, "not_confirmed"),
+        ({"less": -0.005}, "not_confirmed"),
+        ({"more": 1.0}, "partly"),
+        ({"more": 2.005}, "partly"),
+        ({"more": math.nan}, "partly"),
+        ({"more": 1.0, "less": 1.0}, "not_confirmed"),
+        ({"error": None}, "not_confirmed"),  # no spread, no verdict
+        ({"error": 0.2}, "not_confirmed"),
+    ],
+)
+def test_the_rule(changed, verdict) -> None:
+    judged, statistic = make(lambda context: []).judge(rows(**changed))
+    assert judged == verdict
+    assert ("not: " in statistic) == (verdict != "confirmed")
+
+
+def test_one_bad_row_of_many_is_enough() -> None:
+    assert make(lambda context: []).judge([*rows(), *rows(value=3.0)])[0] == "not_confirmed"
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_what_was_not_measured_is_not_confirmed(missing) -> None:
+    assert make(lambda context: []).judge([])[0] == "not_run"
+    assert make(lambda context: []).judge([row for i, row in enumerate(rows()) if i != missing])[0] == "not_run"
+
+
+def test_the_error_is_students_interval() -> None:
+    row = measured_row("value", "x", [1.0, 2.0, 3.0])
+    assert row["measured"] == 2.0
+    assert row["error"] == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # t_{.975} at 2 degrees of freedom
+    assert measured_row("value", "x", [1.0])["error"] is None
+
+
+def test_claims_declare_themselves() -> None:
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
+    for claim in CLAIMS:
+        assert any(criterion.decisive for criterion in claim.criteria)
+        assert len({criterion.id for criterion in claim.criteria}) == len(claim.criteria)
+        assert all(criterion.text in claim.verdict_rule for criterion in claim.criteria)
+        assert all(recipe_path(name).is_file() for name in claim.recipes)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Two toy claims in place of the real ones, and how often each was measured."""
+    calls = []
+
+    def toy(name):
+        return make(lambda context: calls.append((name, context.seeds, context.quick)) or rows(), name)
+
+    monkeypatch.setattr(frame, "CLAIMS", (toy("first"), toy("second")))
+    return calls
+
+
+def test_a_document_is_written_and_finished_claims_are_kept(counted, tmp_path) -> None:
+    out = tmp_path / "out"
+    done = frame.reproduce(["second"], out=out)
+    document = json.loads((out / "claims.json").read_text())
+    assert document == done.document()
+    assert list(document) == ["schema_version", "claims"]
+    assert [list(entry) for entry in document["claims"]] == [["id", "verdict", "statistic", "rows"]]
+    again = frame.reproduce(out=out, resume=True)
+    assert counted == [("second", 4, False), ("first", 4, False)]
+    assert [result.id for result in again.results] == ["first", "second"]
+    assert again.results[1] == done.results[0]
+    assert isinstance(again.table(), pd.DataFrame)
+    assert list(again.table()["claim"]) == ["first"] * 3 + ["second"] * 3
+
+
+def test_other_options_or_other_code_make_a_claim_again(counted, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "out"
+    for options in ({}, {"quick": True}, {"seeds": 5}):
+        frame.reproduce(["first"], out=out, resume=True, **options)
+    assert len(counted) == 3
+    frame.reproduce(["first"], out=out, resume=True, seeds=5)
+    assert len(counted) == 3
+    monkeypatch.setattr(frame, "code_digest", lambda: "other")
+    frame.reproduce(["first"], out=out, resume=True, seeds=5)
+    assert len(counted) == 4
+
+
+def test_an_interrupted_run_keeps_what_is_finished(counted, tmp_path, monkeypatch) -> None:
+    first, second = frame.CLAIMS
+
+    def interrupted(context):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(frame, "CLAIMS", (first, make(interrupted, "second")))
+    with pytest.raises(KeyboardInterrupt):
+        frame.reproduce(out=tmp_path)
+    assert [entry["id"] for entry in json.loads((tmp_path / "claims.json").read_text())["claims"]] == ["first"]
+    monkeypatch.setattr(frame, "CLAIMS", (first, second))
+    frame.reproduce(out=tmp_path, resume=True)
+    assert [name for name, *_ in counted] == ["first", "second"]
+
+
+def test_bad_input_is_refused_by_name(counted, tmp_path) -> None:
+    with pytest.raises(InputError, match="did you mean second"):
+        frame.reproduce(["secnd"])
+    with pytest.raises(InputError, match="at least 2"):
+        frame.reproduce(seeds=1)
+    with pytest.raises(InputError, match="resume needs a folder"):
+        frame.reproduce(resume=True)
+    (tmp_path / "mine.txt").write_text("keep me")
+    for resume in (False, True):
+        with pytest.raises(InputError):
+            frame.reproduce(out=tmp_path, resume=resume)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert counted == []
