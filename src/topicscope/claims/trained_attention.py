@@ -31,7 +31,8 @@ def attention_rows(
 
     printed: also hold Knowl 9's ratios against ours, under the criterion "printed".
     """
-    final = context.train(recipe, *overrides).final
+    record = context.train(recipe, *overrides)
+    final = record.final
     means = {name: final[f"attention_{name}"].to_numpy() for name in WORDS}
     rows = [
         measured_row(None, f"{WORDS[name]}, {how}", values, paper=paper[name] if printed else None)
@@ -42,7 +43,15 @@ def attention_rows(
         quantity = f"log({WORDS[more]} / {WORDS[less]}), {how}"
         rows.append(measured_row(criterion, quantity, values, paper=published if printed else None))
         if printed:
-            rows.append(measured_row("printed", quantity, values, paper=published))
+            rows.append(measured_row("printed", f"{quantity}, against the printed ratio", values, paper=published))
+    if printed:  # the ratios on the way: what is found depends on when one stops
+        more, less = next(iter(orders.values()))
+        for step in (200, 300):
+            early = record.history[record.history["step"] == step]
+            ratio = np.log(early[f"attention_{more}"].to_numpy() / early[f"attention_{less}"].to_numpy())
+            if len(ratio) and step < record.summary["steps"]:
+                quantity = f"log({WORDS[more]} / {WORDS[less]}), the same run at step {step}"
+                rows.append(measured_row(None, quantity, ratio, paper=float(np.log(paper[more] / paper[less]))))
     return rows
 
 
