@@ -59,6 +59,9 @@ RUNS = {
 }
 
 
+FINISHED = {"history.jsonl", "manifest.json", "recipe.json", "summary.json", "weights.safetensors"}
+
+
 def assert_same(found, expected) -> None:
     assert found.weights.keys() == expected.weights.keys()
     for name, value in expected.weights.items():
@@ -83,13 +86,7 @@ def test_killed_at_random_moments(name, tmp_path) -> None:
     assert outcome["status"] == 0, output.stderr
     assert outcome["kills"] >= 2, f"too quick to be killed (moments of seed {seed})"
     assert_same(load_run(tmp_path / "broken"), expected)
-    assert sorted(path.name for path in (tmp_path / "broken").iterdir()) == [
-        "history.jsonl",
-        "manifest.json",
-        "recipe.json",
-        "summary.json",
-        "weights.safetensors",
-    ]
+    assert {path.name for path in (tmp_path / "broken").iterdir()} == FINISHED
 
 
 class Stop(Exception):
@@ -142,6 +139,29 @@ def test_resuming_before_anything_was_written_starts(tmp_path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("empty", "new"):
         assert_same(train(short(), out=tmp_path / name, resume=True), train(short()))
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "checkpoint-00000050.safetensors", "checkpoint.json", "summary.json"])
+def test_a_kill_in_the_middle_of_a_write_leaves_nothing_that_stops_or_outlives_the_run(name, tmp_path) -> None:
+    if name != "recipe.json":  # the first file of all, so that nothing else is there yet
+        stopped_run(short(), tmp_path / "run", 40)
+        (tmp_path / "run" / ".recipe.json.mine").write_text("")
+    (tmp_path / "run").mkdir(exist_ok=True)
+    (tmp_path / "run" / f".{name}.ab12_d34").write_text("{")
+    assert_same(train(short(), out=tmp_path / "run", resume=True), train(short()))
+    kept = {".recipe.json.mine"} if name != "recipe.json" else set()
+    assert {path.name for path in (tmp_path / "run").iterdir()} == FINISHED | kept
+
+
+def test_a_kill_after_the_summary_leaves_no_checkpoint_behind(tmp_path) -> None:
+    stopped_run(short(), tmp_path / "other", 40)
+    expected = train(short(), out=tmp_path / "run")
+    for path in (tmp_path / "other").glob("checkpoint*"):
+        path.rename(tmp_path / "run" / path.name)
+    np.testing.assert_array_equal(
+        train(short(), out=tmp_path / "run", resume=True).weights["W_V"], expected.weights["W_V"]
+    )
+    assert {path.name for path in (tmp_path / "run").iterdir()} == FINISHED
 
 
 def test_another_run_in_the_folder_is_refused(tmp_path) -> None:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from topicscope.errors import InputError
 from topicscope.records import read_json, write_bytes, write_json
+from topicscope.records.files import remove_unfinished
+from topicscope.records.run_record import HISTORY, MANIFEST, RECIPE, SUMMARY, WEIGHTS
 
 SCHEMA_VERSION = 1
 POINTER = "checkpoint.json"
@@ -63,6 +65,12 @@ def remove_checkpoint(folder: Path) -> None:
     (folder / POINTER).unlink(missing_ok=True)
     for old in folder.glob("checkpoint-*.safetensors"):
         old.unlink()
+
+
+def clear_after_kill(folder: Path) -> None:
+    """Remove what a run killed in the middle of a write left half-written; whole files stay."""
+    for name in (RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY, POINTER, "checkpoint-*.safetensors"):
+        remove_unfinished(folder, name)
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from topicscope.topics.topic_model import TopicModel
 from topicscope.training.checkpoint import (
     POINTER,
     Checkpoint,
+    clear_after_kill,
     flatten_optimizer,
     load_checkpoint,
     remove_checkpoint,
@@ -70,9 +71,12 @@ def train(
     folder = None if out is None else Path(out)
     if folder is None and resume:
         raise InputError("resume needs a folder", expected="out")
+    if folder is not None and resume and folder.is_dir():
+        clear_after_kill(folder)
     if folder is not None and resume and (folder / SUMMARY).is_file():
         record = load_run(folder)
         _check_same(folder, recipe, seeds, record.config, record.summary["seeds"])
+        remove_checkpoint(folder)  # in case the run was killed after its last word
         return record
     run = _Run(recipe, seeds, arrays, references)
     if folder is not None:
