@@ -114,10 +114,12 @@ class Claim:
         )
 
     def run(self, context: Context) -> ClaimResult:
-        """Measure, then judge."""
+        """Measure, then judge; each row says under `holds` what its criterion answers (None: not judged)."""
         rows = self.measure(context)
         verdict, statistic = self.judge(rows)
-        return ClaimResult(self.id, verdict, statistic, rows)
+        criteria = {criterion.id: criterion for criterion in self.criteria}
+        judged = [row | {"holds": criteria[row["criterion"]].met(row) if row["criterion"] else None} for row in rows]
+        return ClaimResult(self.id, verdict, statistic, judged)
 
     def judge(self, rows: Sequence[Row]) -> tuple[Verdict, str]:
         """The verdict rule: a pure function of the rows' numbers; with the line that says what it rests on."""

@@ -1,14 +1,19 @@
 """What a claim may use: trained runs, how many seeds, and whether to be quick."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import topicscope
 from topicscope.claims.closed_forms import resolve
 from topicscope.claims.recipes import find_recipe
 from topicscope.progress import Progress, SilentProgress
+from topicscope.records import write_npz
 from topicscope.records.run_record import RunRecord
 from topicscope.training.loop import train
 
@@ -35,12 +40,15 @@ class Context:
     | quick | shorter runs and fewer settings; each claim says which |
     | folder | where training runs are kept and resumed; None: nowhere |
     | progress | receives the state of long work |
+    | evidence | what lies in `folder` for figures to draw: of every training run {path, recipe, overrides, seeds}, of
+    arrays kept {path, title, …} |
     """
 
     seeds: int = 4
     quick: bool = False
     folder: Path | None = None
     progress: Progress = field(default_factory=SilentProgress)
+    evidence: list[dict[str, Any]] = field(default_factory=list)
 
     def train(self, name: str, *overrides: str, seeds: int | None = None) -> RunRecord:
         """Train a recipe of topicscope, changed by overrides; closed forms are handed in as the command line does.
@@ -50,13 +58,20 @@ class Context:
         recipe = find_recipe(name, overrides)
         seeds = self.seeds if seeds is None else seeds
         text = f"{code_digest()} {seeds} {recipe.model_dump_json()}"
-        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        path = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+        self.evidence.append({"path": path, "recipe": name, "overrides": list(overrides), "seeds": seeds})
         return train(
             recipe,
             seeds=seeds,
-            out=None if self.folder is None else self.folder / f"{name}-{digest}",
+            out=None if self.folder is None else self.folder / path,
             resume=self.folder is not None,
             arrays=resolve(recipe, recipe.arrays),
             references=resolve(recipe, recipe.references),
             progress=self.progress,
         )
+
+    def keep(self, name: str, title: str, arrays: Mapping[str, np.ndarray], **labels: Any) -> None:
+        """Keep small arrays for a figure as `name`.npz; labels tell the figure what they are."""
+        if self.folder is not None:
+            write_npz(self.folder / f"{name}.npz", arrays)
+        self.evidence.append({"path": f"{name}.npz", "title": title, **labels})

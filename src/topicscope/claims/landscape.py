@@ -16,6 +16,7 @@ _P = (0.15, 0.1, 0.1)
 # (T, v, τ): the paper's T = v = 10 with more topics a document, then more topics and more words.
 SHAPES = ((10, 10, 2), (10, 10, 3), (10, 10, 5), (20, 10, 2), (10, 20, 2), (40, 10, 4))
 LENGTHS = (None, 100)
+_VALUES: tuple[Value, ...] = ("block", "diagonal")
 
 
 def measure(context: Context) -> list[Row]:
@@ -27,6 +28,7 @@ def measure(context: Context) -> list[Row]:
             for length in LENGTHS:
                 setting = replace(Setting(*shape, *_P), document_length=length)
                 rows += [*minimum_rows(setting, "block"), *minimum_rows(setting, "diagonal")]
+                keep_landscapes(context, setting, f"{number}-{'infinite' if length is None else length}")
             rows.append(ridge_row(Setting(*shape, *_P), "block"))
             context.progress.update("landscape", number + 1)
     return rows
@@ -63,6 +65,21 @@ def ridge_row(setting: Setting, value: Value) -> Row:
     return exact_row(
         "ridge", f"spread of the loss along the ridge / gain, {_name(setting, value)}", np.ptp(losses) / max(gain, 1e-9)
     )
+
+
+def keep_landscapes(context: Context, setting: Setting, name: str) -> None:
+    """Both losses over (α, β) from 0 to twice the optimum, for the figure."""
+    for value in _VALUES:
+        best = topicwise_attention_optimum(setting, value)
+        alphas, betas = (np.linspace(0, 2 * max(weight, 1.0), 81) for weight in (best.alpha, best.beta))
+        context.keep(
+            f"landscape-{value}-{name}",
+            _name(setting, value),
+            {"alpha": alphas, "beta": betas, "loss": attention_landscape(setting, alphas, betas, value)},
+            value=value,
+            words_per_topic=setting.words_per_topic,
+            optimum={"alpha": best.alpha, "beta": best.beta, "gamma": best.gamma},
+        )
 
 
 def _grid(alpha: float, beta: float) -> tuple[np.ndarray, np.ndarray]:

@@ -4,14 +4,16 @@ A folder holds
 
     claims.json         {schema_version, claims: [{id, verdict, statistic, rows}]}, written anew after every claim
     manifest.json       options, versions, machine, and of every claim its title, place in the paper and verdict rule
-    finished/ID.json    one finished claim and the key it was made under; `resume` reads it while the key is the same
-    runs/               the training runs, which resume from their checkpoints
+    finished/ID.json    one finished claim, the key it was made under (`resume` reads it while the key is the same), what
+                        it left in runs/ and the seconds it took
+    runs/               the training runs, which resume from their checkpoints, and arrays kept for figures
 """
 
 import difflib
 import hashlib
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +125,19 @@ def _result(claim: Claim, context: Context, folder: Path | None) -> ClaimResult:
         kept = read_json(path)
         if isinstance(kept, dict) and kept.get("key") == key:
             return ClaimResult(**kept["claim"])
-    result = claim.run(context)
-    write_json(path, {"schema_version": SCHEMA_VERSION, "key": key, "claim": result.as_dict()})
+    own = replace(context, evidence=[])
+    start = time.monotonic()
+    result = claim.run(own)
+    write_json(
+        path,
+        {
+            "schema_version": SCHEMA_VERSION,
+            "key": key,
+            "claim": result.as_dict(),
+            "evidence": own.evidence,
+            "seconds": round(time.monotonic() - start, 1),
+        },
+    )
     return result
 
 
@@ -149,6 +162,7 @@ def _manifest(claims: Sequence[Claim], quick: bool, seeds: int, command: str | N
                 "recipes": claim.recipes,
                 "theory": claim.theory,
                 "verdict_rule": claim.verdict_rule,
+                "criteria": [{"id": c.id, "text": c.text, "decisive": c.decisive} for c in claim.criteria],
             }
             for claim in claims
         },
