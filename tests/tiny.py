@@ -2,7 +2,7 @@
 
 `tiny.build("bert")` gives (model, tokenizer). The tokenizers know WORDS as whole tokens in their own styles: uncased
 WordPiece (BERT, ELECTRA, DistilBERT, MPNet), byte-level BPE (RoBERTa, BART, GPT-2, Llama) and Unigram with "▁"
-(ALBERT). Other words fall into pieces.
+(ALBERT, T5, Gemma). Other words fall into pieces.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,11 +20,14 @@ disease cell protein gene school teacher student book letter word and of in to i
 """
 WORDS = tuple(_WORDS.split())
 FAMILIES = ("bert", "roberta", "albert", "electra", "distilbert", "mpnet", "bart", "gpt2", "llama")
-MORE_FAMILIES = ("deberta-v2", "gpt_neox", "mistral", "qwen2", "qwen3", "camembert", "xlm-roberta")
+MORE_FAMILIES = (
+    "deberta-v2", "gpt_neox", "mistral", "qwen2", "qwen3", "camembert", "xlm-roberta", "modernbert", "t5", "mt5",
+    "gemma", "gemma2", "gemma3_text", "gpt_oss",
+)  # fmt: skip
 STYLES = {
-    "wordpiece": ("bert", "electra", "distilbert", "mpnet", "deberta-v2"),
-    "bytes": ("roberta", "bart", "gpt2", "llama", "gpt_neox", "mistral", "qwen2", "qwen3"),
-    "unigram": ("albert", "camembert", "xlm-roberta"),
+    "wordpiece": ("bert", "electra", "distilbert", "mpnet", "deberta-v2", "modernbert"),
+    "bytes": ("roberta", "bart", "gpt2", "llama", "gpt_neox", "mistral", "qwen2", "qwen3", "gpt_oss"),
+    "unigram": ("albert", "camembert", "xlm-roberta", "t5", "mt5", "gemma", "gemma2", "gemma3_text"),
 }
 MAX_LENGTH = 64
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -51,7 +54,7 @@ def tokenizer_for(family: str, words: Sequence[str] = WORDS) -> PreTrainedTokeni
         return wordpiece(words, ("<s>", "[PAD]", "</s>", "[UNK]", "[MASK]") if family == "mpnet" else BERT_SPECIALS)
     if style == "unigram":
         return unigram(words)
-    around = {"gpt2": ("", ""), "gpt_neox": ("", ""), "qwen2": ("", ""), "qwen3": ("", "")}.get(family, ("<s>", "</s>"))
+    around = ("", "") if family in ("gpt2", "gpt_neox", "qwen2", "qwen3", "gpt_oss") else ("<s>", "</s>")
     if family in ("llama", "mistral"):
         around = ("<s>", "")
     return byte_bpe(words, around)
@@ -127,6 +130,8 @@ def model_for(family: str, vocab_size: int, tokenizer: PreTrainedTokenizerFast, 
     positions = {"max_position_embeddings": MAX_LENGTH}
     t = transformers
     grouped = wide | positions | {"num_key_value_heads": 2}
+    t5 = common | {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
+    t5 |= {"decoder_start_token_id": pad, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}
     makers: dict[str, Callable[[], PreTrainedModel]] = {
         "bert": lambda: t.BertModel(t.BertConfig(**common, **wide, **positions)),
         "roberta": lambda: t.RobertaModel(t.RobertaConfig(**common, **wide, **roberta_positions)),
@@ -160,10 +165,41 @@ def model_for(family: str, vocab_size: int, tokenizer: PreTrainedTokenizerFast, 
                 forced_eos_token_id=2,
             )
         ),
+        "modernbert": lambda: t.ModernBertModel(
+            t.ModernBertConfig(
+                **common,
+                **(wide | {"num_hidden_layers": 3}),
+                **positions,
+                cls_token_id=2,
+                sep_token_id=3,
+                local_attention=6,
+                global_attn_every_n_layers=2,
+            )
+        ),
+        "t5": lambda: t.T5Model(t.T5Config(**t5)),
+        "mt5": lambda: t.MT5Model(t.MT5Config(**t5)),
+        "gemma": lambda: t.GemmaModel(t.GemmaConfig(**common, **grouped, head_dim=8)),
+        "gemma2": lambda: t.Gemma2Model(
+            t.Gemma2Config(**common, **grouped, head_dim=8, sliding_window=6, attn_logit_softcapping=0.2)
+        ),
+        "gemma3_text": lambda: t.Gemma3TextModel(
+            t.Gemma3TextConfig(**common, **grouped, head_dim=8, sliding_window=6, sliding_window_pattern=2)
+        ),
+        "gpt_oss": lambda: t.GptOssModel(
+            t.GptOssConfig(
+                **common,
+                **grouped,
+                head_dim=8,
+                sliding_window=6,
+                num_local_experts=2,
+                num_experts_per_tok=1,
+                rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+            )
+        ),
         "gpt2": lambda: t.GPT2Model(t.GPT2Config(**common, n_positions=MAX_LENGTH, n_embd=32, n_layer=2, n_head=4)),
         "gpt_neox": lambda: t.GPTNeoXModel(t.GPTNeoXConfig(**common, **wide, **positions)),
         "llama": lambda: t.LlamaModel(t.LlamaConfig(**common, **grouped)),
-        "mistral": lambda: t.MistralModel(t.MistralConfig(**common, **grouped)),
+        "mistral": lambda: t.MistralModel(t.MistralConfig(**common, **grouped, sliding_window=6)),
         "qwen2": lambda: t.Qwen2Model(t.Qwen2Config(**common, **grouped)),
         "qwen3": lambda: t.Qwen3Model(t.Qwen3Config(**common, **grouped, head_dim=8)),
     }

@@ -14,6 +14,8 @@ class PartSpec:
     causal: position i attends to j <= i only.
     query_shift, key_shift: position i of the queries (keys) holds token i - shift of the text. It is 1 for what a
         sequence-to-sequence decoder reads, since its input is the text moved one to the right.
+    key_value_heads: how many key-value heads the query heads share (grouped-query attention); None: one for each.
+    sinks: a learned sink takes a part of every row, so that rows sum to less than 1 over the tokens.
     """
 
     name: str
@@ -22,32 +24,55 @@ class PartSpec:
     causal: bool
     query_shift: int = 0
     key_shift: int = 0
+    key_value_heads: int | None = None
+    sinks: bool = False
+
+    def key_value_head(self, head: int) -> int:
+        """The key-value head that a query head reads."""
+        return head if self.key_value_heads is None else head // (self.num_heads // self.key_value_heads)
 
 
 @dataclass(frozen=True)
 class PartPattern:
     """Where a part is found in the base model.
 
-    modules: regular expression for the full names of the attention modules. Their output is (output, weights, …).
-    layers: config fields whose product is the number of attention rows. ALBERT calls one module for every layer.
-    heads: config field with the number of query heads (with grouped-query attention, not the key-value heads).
+    modules: regular expression for the full names of the attention modules. Their output is a tuple.
+    layers: config fields (or numbers) whose product is the number of attention rows. ALBERT calls one module for
+        every layer.
+    heads: config field (or number) with the query heads (with grouped-query attention, not the key-value heads).
+    weights: where the attention weights stand in the output of a module.
+    sinks: see `PartSpec`.
     """
 
     name: str
     modules: str
     causal: bool
-    layers: tuple[str, ...] = ("num_hidden_layers",)
-    heads: str = "num_attention_heads"
+    layers: tuple[str | int, ...] = ("num_hidden_layers",)
+    heads: str | int = "num_attention_heads"
     query_shift: int = 0
     key_shift: int = 0
+    weights: int = 1
+    sinks: bool = False
 
     def spec(self, config: Any) -> PartSpec:
         """The part of a model with this config."""
         num_layers = 1
         for field in self.layers:
-            num_layers *= getattr(config, field)
-        heads = getattr(config, self.heads)
-        return PartSpec(self.name, num_layers, heads, self.causal, self.query_shift, self.key_shift)
+            num_layers *= _number(config, field)
+        heads = _number(config, self.heads)
+        shared = getattr(config, "num_key_value_heads", None)
+        # Gemma 3 as an embedding model looks both ways.
+        causal = self.causal and not getattr(config, "use_bidirectional_attention", False)
+        return PartSpec(
+            self.name,
+            num_layers,
+            heads,
+            causal,
+            self.query_shift,
+            self.key_shift,
+            None if shared in (None, heads) else int(shared),
+            self.sinks,
+        )
 
 
 @dataclass(frozen=True)
@@ -63,23 +88,64 @@ class Family:
     embedding_layer: str
     positions_after_padding: bool = False
 
+    def window(self, config: Any) -> int:
+        """How many tokens the positions of a model with this config reach.
+
+        A model with relative positions only (T5) has no limit; it gets 512 tokens, what such models are trained on.
+        """
+        positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+        reserved = int(config.pad_token_id or 0) + 1 if self.positions_after_padding else 0
+        return int(positions or RELATIVE_WINDOW) - reserved
+
     @property
     def shifts_text(self) -> bool:
         """Whether a decoder reads the text moved one to the right, beside an encoder that reads it as it is."""
         return any(part.query_shift for part in self.parts)
 
 
+def _number(config: Any, field: str | int) -> int:
+    return field if isinstance(field, int) else int(getattr(config, field))
+
+
 def _encoder(modules: str, layers: tuple[str, ...] = ("num_hidden_layers",), *, after_padding: bool = False) -> Family:
     return Family((PartPattern("encoder", modules, False, layers),), "embeddings", after_padding)
 
 
-def _decoder(modules: str, embedding_layer: str) -> Family:
-    return Family((PartPattern("decoder", modules, True),), embedding_layer)
+def _decoder(modules: str, embedding_layer: str, *, sinks: bool = False) -> Family:
+    return Family((PartPattern("decoder", modules, True, sinks=sinks),), embedding_layer)
+
+
+def _sequence_to_sequence(
+    modules: tuple[str, str, str],
+    encoder: tuple[str, str],
+    decoder: tuple[str, str],
+    embedding_layer: str,
+    weights: int = 1,
+) -> Family:
+    """modules of encoder, decoder and cross attention; config fields (layers, heads) of the two stacks."""
+    parts = (
+        PartPattern("encoder", modules[0], False, encoder[:1], encoder[1], weights=weights),
+        PartPattern("decoder", modules[1], True, decoder[:1], decoder[1], 1, 1, weights),
+        PartPattern("cross", modules[2], False, decoder[:1], decoder[1], query_shift=1, weights=weights),
+    )
+    return Family(parts, embedding_layer)
 
 
 _BERT = _encoder(r"encoder\.layer\.\d+\.attention\.self")
 _ROBERTA = _encoder(r"encoder\.layer\.\d+\.attention\.self", after_padding=True)
 _LLAMA = _decoder(r"layers\.\d+\.self_attn", "embed_tokens")
+# T5 hands out (output, position bias, weights) and has its dropout, not a norm, after the embeddings.
+_T5 = _sequence_to_sequence(
+    (
+        r"encoder\.block\.\d+\.layer\.0\.SelfAttention",
+        r"decoder\.block\.\d+\.layer\.0\.SelfAttention",
+        r"decoder\.block\.\d+\.layer\.1\.EncDecAttention",
+    ),
+    ("num_layers", "num_heads"),
+    ("num_decoder_layers", "num_heads"),
+    "encoder.embed_tokens",
+    weights=2,
+)
 
 FAMILIES: dict[str, Family] = {
     "bert": _BERT,
@@ -93,65 +159,54 @@ FAMILIES: dict[str, Family] = {
         r"encoder\.albert_layer_groups\.\d+\.albert_layers\.\d+\.attention", ("num_hidden_layers", "inner_group_num")
     ),
     "deberta-v2": _encoder(r"encoder\.layer\.\d+\.attention\.self"),
-    "bart": Family(
-        (
-            PartPattern(
-                "encoder", r"encoder\.layers\.\d+\.self_attn", False, ("encoder_layers",), "encoder_attention_heads"
-            ),
-            PartPattern(
-                "decoder",
-                r"decoder\.layers\.\d+\.self_attn",
-                True,
-                ("decoder_layers",),
-                "decoder_attention_heads",
-                query_shift=1,
-                key_shift=1,
-            ),
-            PartPattern(
-                "cross",
-                r"decoder\.layers\.\d+\.encoder_attn",
-                False,
-                ("decoder_layers",),
-                "decoder_attention_heads",
-                query_shift=1,
-            ),
-        ),
+    "modernbert": _encoder(r"layers\.\d+\.attn"),
+    "bart": _sequence_to_sequence(
+        (r"encoder\.layers\.\d+\.self_attn", r"decoder\.layers\.\d+\.self_attn", r"decoder\.layers\.\d+\.encoder_attn"),
+        ("encoder_layers", "encoder_attention_heads"),
+        ("decoder_layers", "decoder_attention_heads"),
         "encoder.layernorm_embedding",
     ),
+    "t5": _T5,
+    "mt5": _T5,
     "gpt2": _decoder(r"h\.\d+\.attn", "drop"),
     "gpt_neox": _decoder(r"layers\.\d+\.attention", "emb_dropout"),
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
+    "gemma": _LLAMA,
+    "gemma2": _LLAMA,
+    "gemma3_text": _LLAMA,
+    "gpt_oss": _decoder(r"layers\.\d+\.self_attn", "embed_tokens", sinks=True),
 }
 
-_REASONS = {
+# Types that are refused by name before anything is loaded.
+REFUSED = {
     "mamba": "it has no attention",
     "mamba2": "it has no attention",
     "rwkv": "it has no attention",
-    "t5": "its decoder is not described in the table of families yet",
-    "mt5": "its decoder is not described in the table of families yet",
+    "gemma3": "it reads images as well; its text model alone (type 'gemma3_text') can be probed",
 }
+# Longest input, in tokens, of a model that states no number of positions.
+RELATIVE_WINDOW = 512
 
 
-def family_of(config: Any, name: str) -> Family:
-    """The family of a model by its config.
+def family_of(config: Any, name: str) -> Family | None:
+    """The family of a model by its config; None for a type outside the table (see `discovery.discovered_family`).
 
     Raises:
-        UnsupportedModelError: a model type outside the table, or an encoder that was configured as a decoder.
+        UnsupportedModelError: a type that is known not to work, or an encoder that was configured as a decoder.
     """
     model_type = str(getattr(config, "model_type", "") or type(config).__name__)
-    family = FAMILIES.get(model_type)
-    if family is None:
-        reason = _REASONS.get(model_type, "it is not known which of its modules compute attention weights")
+    if model_type in REFUSED:
         raise UnsupportedModelError(
-            f"a model of type {model_type!r} cannot be viewed: {reason}",
+            f"a model of type {model_type!r} cannot be viewed: {REFUSED[model_type]}",
             received=name,
-            expected=", ".join(sorted(FAMILIES)),
-            advice="probe a model of one of these types, or add the type to FAMILIES in topicscope/probing/families.py",
+            expected=f"{', '.join(sorted(FAMILIES))}, or another type whose modules hand out attention weights",
         )
-    if family.embedding_layer == "embeddings" and getattr(config, "is_decoder", False):
+    family = FAMILIES.get(model_type)
+    encoder = family is not None and family.embedding_layer == "embeddings"
+    if encoder and getattr(config, "is_decoder", False):
         raise UnsupportedModelError(
             f"a model of type {model_type!r} that was configured as a decoder cannot be viewed: "
             "the table describes it as an encoder that sees both sides",

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError, RunError, UnsupportedModelError
 from topicscope.probing.batches import Batch
+from topicscope.probing.discovery import discovered_family
 from topicscope.probing.families import Family, PartPattern, PartSpec, family_of
 from topicscope.probing.reading import checked_attention, eager, evaluating, rolled, unrolled
 
@@ -188,13 +189,17 @@ class ModelView:
         calls = dict.fromkeys((part.name for part in self.parts), 0)
         handles: list[Any] = []
         for pattern, part in zip(self._family.parts, self.parts, strict=True):
+            place = pattern.weights
 
-            def read(_module: torch.nn.Module, _inputs: Any, output: Any, part: PartSpec = part) -> Any:
-                layer, weights = calls[part.name], output[1] if isinstance(output, tuple) and len(output) > 1 else None
+            def read(
+                _module: torch.nn.Module, _inputs: Any, output: Any, part: PartSpec = part, place: int = place
+            ) -> Any:
+                layer = calls[part.name]
+                weights = output[place] if isinstance(output, tuple) and len(output) > place else None
                 calls[part.name] += 1
                 deliver(part, layer, weights)
                 # Nothing downstream uses the weights: passing them on would only keep them alive.
-                return (output[0], None, *output[2:])
+                return (*output[:place], None, *output[place + 1 :])
 
             for module in attention_modules(self._model, pattern):
                 if "output_attentions" in inspect.signature(module.forward).parameters:
@@ -234,6 +239,7 @@ def view_model(
     family = family_of(model.config, name)
     base = model.base_model
     assert isinstance(base, PreTrainedModel)
+    family = discovered_family(base, name) if family is None else family
     for part in family.parts:
         if not attention_modules(base, part):
             raise UnsupportedModelError(
@@ -273,7 +279,6 @@ def _ask_for_weights(module: torch.nn.Module, args: Any, kwargs: dict[str, Any])
 
 
 def _window(config: Any, tokenizer: PreTrainedTokenizerBase, family: Family) -> int:
-    reserved = int(config.pad_token_id or 0) + 1 if family.positions_after_padding else 0
-    positions = int(config.max_position_embeddings) - reserved
+    positions = family.window(config)
     limit = int(min(tokenizer.model_max_length, _NO_WINDOW))
     return min(positions, limit) if limit < _NO_WINDOW else positions
