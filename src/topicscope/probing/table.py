@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from topicscope.probing.attention import PartSums
+from topicscope.probing.families import PartSpec
 from topicscope.probing.lookup import Configuration
 from topicscope.probing.moments import DIFFERENT, DISTINCT, PAIRED, PartMoments
 from topicscope.probing.paper import paper_rows
@@ -164,6 +165,14 @@ def head_rows(
             frame.insert(1, "threshold", math.nan if threshold is None else threshold)
             frames.append(frame)
     return pd.concat(frames, ignore_index=True)
+
+
+def with_key_value_heads(frame: pd.DataFrame, parts: Sequence[PartSpec]) -> pd.DataFrame:
+    """The head table with the key-value head that each query head reads; shared ones make a group."""
+    specs = {part.name: part for part in parts}
+    shared = [specs[part].key_value_head(head) for part, head in zip(frame["part"], frame["head"], strict=True)]
+    frame.insert(list(frame.columns).index("head") + 1, "key_value_head", shared)
+    return frame
 
 
 def _heads_of(moments: PartMoments, configuration: int, causal: bool) -> pd.DataFrame:
