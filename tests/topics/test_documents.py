@@ -118,3 +118,40 @@ def test_unequal_and_overlapping_topics() -> None:
     ):
         with pytest.raises(InputError):
             bad()
+
+
+def test_linked_topics_come_together_and_one_at_a_time() -> None:
+    """E θθᵀ of the linked law against a sample, and against a slow twin that averages a topic with its partner."""
+    alpha = (0.1, 0.4, 0.2, 0.3, 0.5)  # an odd number: the last topic has no partner
+    model = TopicModel.unequal((3, 2, 4, 3, 2), alpha)
+    law = DocumentLaw(model, linked=0.7)
+    theta = law.proportions(np.random.default_rng(0), 200_000)
+    assert np.abs(theta.sum(axis=1) - 1).max() < 1e-12
+    together = np.abs(theta[:, 0] - theta[:, 1]) < 1e-12
+    assert (together == (np.abs(theta[:, 2] - theta[:, 3]) < 1e-12)).mean() > 0.99  # the same documents
+    assert together.mean() == pytest.approx(0.7, abs=0.01)
+    assert theta.mean(axis=0)[4] == pytest.approx(0.5 / 1.5, abs=0.005)
+    plain = DocumentLaw(model).proportions(np.random.default_rng(1), 200_000)
+    second = plain.T @ plain / len(plain)
+    twin = 0.3 * second
+    for row in range(5):
+        for column in range(5):
+            rows = [row] if row == 4 else [row, row ^ 1]
+            columns = [column] if column == 4 else [column, column ^ 1]
+            twin[row, column] += 0.7 * np.mean([[second[i, j] for j in columns] for i in rows])
+    assert law.second_moment(second) == pytest.approx(twin, abs=1e-12)
+    assert theta.T @ theta / len(theta) == pytest.approx(twin, abs=0.004)
+    assert DocumentLaw(model).second_moment(second) == pytest.approx(second, abs=0)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_an_impossible_link_is_refused(share) -> None:
+    with pytest.raises(InputError, match="linked"):
+        DocumentLaw(TopicModel.disjoint(4, 3), linked=share)
+
+
+def test_one_alpha_a_topic() -> None:
+    model = TopicModel.disjoint(3, 2, (0.1, 0.2, 0.3))
+    assert model.alpha.tolist() == [0.1, 0.2, 0.3]
+    with pytest.raises(InputError, match="one a topic"):
+        TopicModel.disjoint(3, 2, (0.1, 0.2))

@@ -91,6 +91,10 @@ def test_unknown_key_inside_a_stage(tmp_path) -> None:
         ({"training": {"ridge": {"W_V": -1.0}}}, "training"),
         ({"model": {"embedding": "trained"}}, "width"),
         ({"data": {"topic_sizes": [1, 2], "shared_words": 1}}, "data"),
+        ({"data": {"alpha": [0.1, 0.2]}}, "data"),
+        ({"data": {"topic_sizes": [1, 2], "alpha": [0.1, 0.0]}}, "data"),
+        ({"data": {"alpha": -0.1}}, "data"),
+        ({"data": {"source": "population", "topics_per_document": 2, "linked": 0.5}}, "data"),
     ],
 )
 def test_impossible_choices_are_refused_by_name(document, named) -> None:
@@ -120,6 +124,12 @@ def test_setting_exists_exactly_where_closed_forms_apply() -> None:
     assert make_recipe({"data": one_length}).setting().document_length == 50
     assert make_recipe({"data": one_length | {"length": [50, 50]}}).setting().document_length == 50
     assert make_recipe({"data": one_length | {"source": "population"}}).setting().document_length is None
-    for change in ({"topics_per_document": None}, {"length": [5, 6]}, {"topic_sizes": [1, 2, 3]}, {"shared_words": 2}):
+    for change in (
+        {"topics_per_document": None},
+        {"length": [5, 6]},
+        {"topic_sizes": [1, 2, 3]},
+        {"shared_words": 2},
+        {"linked": 0.5},
+    ):
         data = {key: value for key, value in (one_length | change).items() if value is not None}
         assert make_recipe({"data": data}).setting() is None

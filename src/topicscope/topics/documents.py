@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topicscope.errors import InputError
+from topicscope.topics.bernoulli import bernoulli
 from topicscope.topics.topic_model import TopicModel
 
 
@@ -35,20 +36,24 @@ class DocumentLaw:
     topic_model: Φ as `phi` [topic word]; with topics_per_document None its alpha is the Dirichlet prior of θ.
     topics_per_document: τ; θ = 1/τ on τ distinct topics drawn uniformly. None: θ ~ Dirichlet(alpha).
     length: N, or (shortest, longest), both included and equally likely (the paper's experiments: 100 to 150).
+    linked: share of documents in which topics 1 and 2, 3 and 4, … divide their part equally: correlated topics.
 
     Raises:
-        InputError: τ outside 1..T, or an impossible length.
+        InputError: τ outside 1..T, an impossible length, or a share outside [0, 1].
     """
 
     topic_model: TopicModel
     topics_per_document: int | None = None
     length: int | tuple[int, int] = (100, 150)
+    linked: float = 0.0
     _table: "_WordTable" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tau, T = self.topics_per_document, self.topic_model.num_topics
         if tau is not None and not 1 <= tau <= T:
             raise InputError("impossible topics_per_document", received=tau, expected=f"1 to {T}, or None (Dirichlet)")
+        if not 0 <= self.linked <= 1:
+            raise InputError("impossible share of linked documents", received=self.linked, expected="0 to 1")
         shortest, longest = self.length_range
         if not 1 <= shortest <= longest:
             raise InputError("impossible document length", received=self.length, expected="1 <= shortest <= longest")
@@ -71,6 +76,25 @@ class DocumentLaw:
 
     def proportions(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """θ, float64 [document topic], rows sum to 1."""
+        theta = self._unlinked(rng, count)
+        if self.linked:
+            together = np.flatnonzero(rng.random(count) < self.linked)
+            theta[together] = theta[together] @ self._partners()
+        return theta
+
+    def second_moment(self, second: np.ndarray) -> np.ndarray:
+        """E θθᵀ [topic topic] of the linked law from that of the law without links: (1 - ℓ) M + ℓ P M P."""
+        P = self._partners()
+        return np.asarray((1 - self.linked) * second + self.linked * (P @ second @ P))
+
+    def _partners(self) -> np.ndarray:
+        """P [topic topic]: the mean over a topic and its partner; an odd last topic has none."""
+        T = self.topic_model.num_topics
+        pair = np.arange(T) // 2
+        together = (pair[:, None] == pair).astype(np.float64)
+        return np.asarray(together / together.sum(axis=1))
+
+    def _unlinked(self, rng: np.random.Generator, count: int) -> np.ndarray:
         if self.topics_per_document is None:
             return rng.dirichlet(self.topic_model.alpha, count)
         tau, T = self.topics_per_document, self.topic_model.num_topics
@@ -81,11 +105,32 @@ class DocumentLaw:
 
     def draw(self, rng: np.random.Generator, count: int) -> Documents:
         """`count` fresh documents."""
-        theta = self.proportions(rng, count)
         lengths = self.lengths(rng, count)
-        # How often each topic occurs, then that many words of it: far fewer draws than a topic for every token.
-        times = rng.multinomial(lengths, theta)
-        return Documents(self._table.draw(rng, times), lengths, self.vocabulary_size)
+        if self.topics_per_document is None and not self.linked:
+            topics, times = self._dirichlet_runs(rng, lengths)
+        else:
+            # How often each topic occurs, then that many words of it: far fewer draws than a topic for every token.
+            times = rng.multinomial(lengths, self.proportions(rng, count)).ravel()
+            topics = np.tile(np.arange(self.topic_model.num_topics), count)
+        return Documents(self._table.draw(rng, topics, times), lengths, self.vocabulary_size)
+
+    def _dirichlet_runs(self, rng: np.random.Generator, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Topics of a Dirichlet law, θ integrated out: runs of tokens that share one, document after document.
+
+        In the Chinese restaurant process with concentration c = Σ α a document of N tokens splits into tables, each
+        with its own topic drawn from α/c. Their sizes have the law of the spacings of ones in a row of N independent
+        draws, true with probability c/(c + i) at i = 0, …, N - 1 (Feller's coupling; Arratia, Barbour and Tavaré 1992).
+        Nothing but yes-or-no draws is needed. Topic and length of each run, int64 [run].
+        """
+        alpha, longest = self.topic_model.alpha, self.length_range[1]
+        opens = bernoulli(rng, len(lengths), alpha.sum() / (alpha.sum() + np.arange(longest)))
+        document, place = np.divmod(np.flatnonzero(opens), longest)
+        inside = place < lengths[document]
+        at = (np.cumsum(lengths) - lengths)[document[inside]] + place[inside]
+        times = np.diff(at, append=lengths.sum())
+        if (alpha == alpha[0]).all():
+            return rng.integers(0, len(alpha), len(times)), times
+        return rng.choice(len(alpha), len(times), p=alpha / alpha.sum()), times
 
 
 class _WordTable:
@@ -111,13 +156,13 @@ class _WordTable:
         regular = self.flat and width < 2**16 and (self.words == self.words[:, :1] + np.arange(width)).all()
         self.first_words = self.words[:, 0] if regular else None
 
-    def draw(self, rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
-        """Token ids: times[document, topic] of each topic, in that order, int64 [token]."""
+    def draw(self, rng: np.random.Generator, topics: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Token ids: times[run] of topics[run], in that order, int64 [token]."""
         if self.first_words is not None:
-            words = np.repeat(np.tile(self.first_words, len(times)), times.ravel())
+            words = np.repeat(self.first_words[topics], times)
             words += rng.integers(0, self.width, len(words), dtype=np.uint16)
             return words
-        topics = np.repeat(np.tile(np.arange(times.shape[1]), len(times)), times.ravel())
+        topics = np.repeat(topics, times)
         uniform = rng.random(len(topics))
         uniform *= self.sizes[topics]
         cell = topics * self.width

@@ -8,6 +8,9 @@ import numpy as np
 from topicscope.errors import InputError
 from topicscope.topics.vocabulary import Vocabulary
 
+Alpha = float | Sequence[float]
+"""One Dirichlet parameter for all topics, or one for each."""
+
 
 @dataclass(frozen=True, eq=False)
 class TopicModel:
@@ -60,7 +63,7 @@ class TopicModel:
         object.__setattr__(self, "alpha", alpha)
 
     @classmethod
-    def normalised(cls, weights: np.ndarray, vocabulary: Vocabulary, alpha: float = 0.1) -> "TopicModel":
+    def normalised(cls, weights: np.ndarray, vocabulary: Vocabulary, alpha: Alpha = 0.1) -> "TopicModel":
         """From non-negative weights [topic, word] such as counts; each row is divided by its sum."""
         weights = np.asarray(weights, dtype=np.float64)
         sums = weights.sum(axis=1, keepdims=True)
@@ -68,18 +71,18 @@ class TopicModel:
             raise InputError(
                 "a topic has no weight", received=f"topics {np.flatnonzero(sums[:, 0] <= 0)[:10].tolist()}"
             )
-        return cls(weights / sums, np.full(len(weights), alpha), vocabulary)
+        return cls(weights / sums, _spread(alpha, len(weights)), vocabulary)
 
     @classmethod
-    def disjoint(cls, num_topics: int, words_per_topic: int, alpha: float = 0.1) -> "TopicModel":
+    def disjoint(cls, num_topics: int, words_per_topic: int, alpha: Alpha = 0.1) -> "TopicModel":
         """The paper's synthetic model: T topics of v words each, word i in topic ⌈i/v⌉, uniform inside (Knowl 6)."""
         if num_topics < 1 or words_per_topic < 1:
             raise InputError("a topic model needs topics and words", received=(num_topics, words_per_topic))
         phi = np.kron(np.eye(num_topics), np.full((1, words_per_topic), 1 / words_per_topic))
-        return cls(phi, np.full(num_topics, alpha), Vocabulary.numbered(num_topics * words_per_topic))
+        return cls(phi, _spread(alpha, num_topics), Vocabulary.numbered(num_topics * words_per_topic))
 
     @classmethod
-    def unequal(cls, sizes: Sequence[int], alpha: float = 0.1) -> "TopicModel":
+    def unequal(cls, sizes: Sequence[int], alpha: Alpha = 0.1) -> "TopicModel":
         """Disjoint topics of the given numbers of words, uniform inside."""
         if not sizes or min(sizes) < 1:
             raise InputError("a topic model needs topics and words", received=list(sizes))
@@ -88,7 +91,7 @@ class TopicModel:
         return cls.normalised(members, Vocabulary.numbered(len(owner)), alpha)
 
     @classmethod
-    def overlapping(cls, num_topics: int, words_per_topic: int, shared: int, alpha: float = 0.1) -> "TopicModel":
+    def overlapping(cls, num_topics: int, words_per_topic: int, shared: int, alpha: Alpha = 0.1) -> "TopicModel":
         """A ring of T topics of v words, uniform inside; each shares its last `shared` words with the next one's first.
 
         V = T (v - shared). With shared = 0 it is `disjoint`.
@@ -109,3 +112,9 @@ class TopicModel:
     def num_topics(self) -> int:
         """K (or T), the number of topics."""
         return int(self.phi.shape[0])
+
+
+def _spread(alpha: Alpha, num_topics: int) -> np.ndarray:
+    """float64 [topic]; a sequence of another length goes on to be refused by the constructor."""
+    numbers = np.asarray(alpha, dtype=np.float64)
+    return numbers if numbers.ndim else np.full(num_topics, numbers)

@@ -43,7 +43,7 @@ def masking_of(recipe: Recipe) -> Masking:
 
 def law_of(recipe: Recipe, topic_model: TopicModel) -> DocumentLaw:
     """How documents of finite length are drawn."""
-    return DocumentLaw(topic_model, recipe.data.topics_per_document, recipe.data.length)
+    return DocumentLaw(topic_model, recipe.data.topics_per_document, recipe.data.length, recipe.data.linked)
 
 
 def streams_of(recipe: Recipe, topic_model: TopicModel, seeds: list[int]) -> list[BatchStream]:

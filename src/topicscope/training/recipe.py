@@ -40,8 +40,14 @@ class Data(Table):
     topics_per_document: int | None = Field(
         default=None, description="τ distinct topics a document; none: Dirichlet(alpha)"
     )
-    alpha: float = Field(
-        default=0.1, gt=0, description="Dirichlet parameter of the topic proportions, when τ is not given"
+    alpha: float | tuple[float, ...] = Field(
+        default=0.1, description="Dirichlet parameter of the topic proportions, one or one a topic, when τ is not given"
+    )
+    linked: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of documents in which topics 1 and 2, 3 and 4, … divide their part equally: correlation",
     )
     length: int | tuple[int, int] = Field(default=(100, 150), description="N, or [shortest, longest]")
     source: Literal["fresh", "fixed", "counts", "population"] = Field(
@@ -58,8 +64,14 @@ class Data(Table):
     def _fits(self) -> "Data":
         if self.source == "population" and self.topics_per_document is None:
             raise ValueError("population needs topics_per_document (the law of θ must be a finite list)")
+        if self.source == "population" and self.linked:
+            raise ValueError("population knows no linked topics")
         if self.topic_sizes is not None and self.shared_words:
             raise ValueError("topic_sizes and shared_words exclude each other")
+        topics = self.num_topics if self.topic_sizes is None else len(self.topic_sizes)
+        alphas = self.alpha if isinstance(self.alpha, tuple) else (self.alpha,) * topics
+        if len(alphas) != topics or not min(alphas) > 0:
+            raise ValueError(f"alpha must be positive, one number or {topics} of them")
         return self
 
 
@@ -172,14 +184,16 @@ class Recipe(Table):
         return self
 
     def setting(self) -> Setting | None:
-        """The set-up in which closed forms speak of this recipe, or None: unequal or shared topics, Dirichlet, mixed N.
+        """The set-up in which closed forms speak of this recipe, or None: unequal, shared or linked topics, Dirichlet,
+        mixed N.
 
         Raises:
             InputError: an impossible set-up.
         """
         data, masking, length = self.data, self.masking, self.data.length
         fixed_length = data.source == "population" or isinstance(length, int) or length[0] == length[1]
-        if data.topic_sizes or data.shared_words or data.topics_per_document is None or not fixed_length:
+        other_topics = data.topic_sizes or data.shared_words or data.linked
+        if other_topics or data.topics_per_document is None or not fixed_length:
             return None
         return Setting(
             data.num_topics,
