@@ -16,7 +16,6 @@ from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_
 from topicscope.probing.options import DEFAULT_THRESHOLDS
 from topicscope.probing.probe import probe as run_probe
 from topicscope.probing.result import ProbeResult
-from topicscope.records.folder import check_output_folder
 from topicscope.topics.text import OnError, open_corpus
 
 INTERRUPTED = 130
@@ -37,6 +36,7 @@ def probe(
     overlap: Literal["drop", "keep"] = "drop",
     pieces: Literal["skip"] = "skip",
     out: Path | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     text_column: str | None = None,
     id_column: str | None = None,
@@ -79,6 +79,8 @@ def probe(
         Words broken into pieces are skipped and counted.
     out
         Folder for the result; a fresh one under topicscope-runs/ unless given.
+    resume
+        Go on with a run to --out that was stopped or killed, to the same numbers.
     overwrite
         Replace what is in --out.
     text_column
@@ -100,7 +102,7 @@ def probe(
     batch_size
         Units read at once.
     device
-        Torch device.
+        cpu, cuda, cuda:N or mps; auto takes the best that is there.
     dtype
         float32, float16 or bfloat16.
     revision
@@ -111,7 +113,6 @@ def probe(
         How progress is shown on stderr.
     """
     target = Path("topicscope-runs") / f"{_slug(model)}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
-    check_output_folder(target, overwrite=overwrite)
     source = open_corpus(corpus, text_column=text_column, id_column=id_column, encoding=encoding, on_error=on_error)
     with show_progress(progress) as shown:
         result = run_probe(
@@ -134,8 +135,10 @@ def probe(
             revision=revision,
             progress=shown,
             command=shlex.join(["topicscope", *sys.argv[1:]]),
+            out=target,
+            resume=resume,
+            overwrite=overwrite,
         )
-    result.save(target, overwrite=overwrite)
     if json:
         print_json(result.to_dict())
     else:

@@ -1,7 +1,9 @@
 """The main job: probe a model for topic structure in its embeddings and its attention (Knowls 7 and 8)."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pandas as pd
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
-from topicscope.probing.alignment import AlignedUnit, align_units
+from topicscope.probing.direction import named
 from topicscope.probing.embedding_table import embedding_rows
 from topicscope.probing.loading import load_model
 from topicscope.probing.lookup import TopicLookup
@@ -18,13 +20,16 @@ from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
 from topicscope.probing.result import ProbeResult, headline
-from topicscope.probing.table import attention_rows, control_rows, head_rows, result_table
-from topicscope.probing.topic_source import TopicSource, configurations_of, topics_from
+from topicscope.probing.shards import DocumentShards, temporary_shards
+from topicscope.probing.table import attention_rows, control_rows, head_rows, result_table, with_key_value_heads
+from topicscope.probing.token_cache import TokenCache, cache_key, tokens_of
+from topicscope.probing.topic_source import TopicSource, configurations_of, identity_of, read_topics, topics_from
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import Manifest, describe_environment
+from topicscope.records.files import dump_json
 from topicscope.records.manifest import now
+from topicscope.records.unfinished import UnfinishedRun, unfinished_run
 from topicscope.topics.text import Corpus, Document, corpus_from, open_corpus
-from topicscope.topics.units import sample_units
 from topicscope.topics.words import WordSplitter, split_words
 
 Documents = str | Path | Corpus | Iterable[str | Document | tuple[str, str] | dict[str, Any]]
@@ -42,6 +47,9 @@ def probe(
     splitter: WordSplitter = split_words,
     progress: Progress | None = None,
     command: str | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
     **options: Any,
 ) -> ProbeResult:
     """Measure how much more a model's attention and embeddings connect words of one topic than of different topics.
@@ -52,62 +60,126 @@ def probe(
         `Topics` per topic seed.
     options: the fields of `ProbeOptions` (threshold, unit, max_units, controls, topic_seeds, overlap, language, …).
 
+    device: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best of these that is there.
+    out: folder for the result. The work under way is kept in `out`.unfinished, about once a minute; with `resume` a run
+        that was killed or stopped goes on from there, to the same numbers, and a finished one is read.
+
     One forward pass serves all thresholds and topic seeds; each control is one more pass. After Ctrl-C the result of
     what was read so far is returned with `interrupted` set; before anything was read, KeyboardInterrupt is raised.
 
     Raises:
-        InputError: anything about the model, the text, the topics or the options that cannot be used.
+        InputError: anything about the model, the text, the topics, the options or the folder that cannot be used.
+        RunError: the disk is full; what was finished is kept for `resume`.
     """
     chosen = ProbeOptions.checked(**options)
-    progress = SilentProgress() if progress is None else progress
+    if resume and out is None:
+        raise InputError("resume needs the folder of the run", expected="--out DIR --resume")
+    measure = partial(
+        _measure,
+        model=model,
+        tokenizer=tokenizer,
+        documents=documents,
+        topics=topics,
+        device=device,
+        dtype=dtype,
+        revision=revision,
+        splitter=splitter,
+        progress=SilentProgress() if progress is None else progress,
+        command=command,
+        options=chosen,
+    )
+    if out is None:
+        return measure(None)
+    target = Path(out)
+    replaces = resume and (target / "result.json").is_file()
+    with unfinished_run(target, resume=resume, overwrite=overwrite, replaces=replaces) as run:
+        result = measure(run)
+        if not result.lies_in(target):  # else a finished run was read
+            run.publish(result.save(run.folder / "result", overwrite=True))
+        run.keep = result.interrupted
+    return result.moved(target)
+
+
+def _measure(
+    run: UnfinishedRun | None,
+    *,
+    model: str | PreTrainedModel | ModelView,
+    tokenizer: PreTrainedTokenizerBase | None,
+    documents: Documents,
+    topics: TopicSource,
+    device: str,
+    dtype: str | None,
+    revision: str | None,
+    splitter: WordSplitter,
+    progress: Progress,
+    command: str | None,
+    options: ProbeOptions,
+) -> ProbeResult:
     corpus = _corpus(documents)
     view = _view(model, tokenizer, device, dtype, revision)
-    fitted = topics_from(topics, corpus, chosen, splitter, progress)
-    configurations = configurations_of(fitted, chosen)
-    units, unit_counts = sample_units(
-        corpus, chosen.unit, chosen.max_units, chosen.seed, chosen.language, progress, splitter=splitter
+    source = read_topics(topics)
+    weights_hash = view.weights_hash()
+    identity = _identity(view, weights_hash, corpus, identity_of(source), splitter, options)
+    if run is not None:
+        finished = _finished(run, identity)
+        if finished is not None:
+            return finished
+        run.require_same(identity)
+    folder = None if run is None else run.folder
+    fitted = topics_from(source, corpus, options, splitter, progress, folder)
+    configurations = configurations_of(fitted, options)
+    tokens = tokens_of(
+        view.tokenizer, corpus, options, max_length=view.max_length, splitter=splitter, progress=progress
     )
-    aligned, coverage = align_units(view.tokenizer, units, splitter=splitter, max_length=view.max_length)
-    _require_known_words(aligned, view)
-    lookup = TopicLookup(configurations, [word for unit in aligned for word in unit.words if word is not None])
-    warnings = dict.fromkeys([*unit_counts.warnings, *(w for c in configurations for w in c.assignment.warnings)])
+    _require_known_words(tokens, view)
+    lookup = TopicLookup(configurations, tokens.words)
+    warnings = dict.fromkeys(
+        [*fitted.warnings, *tokens.unit_counts.warnings, *(w for c in configurations for w in c.assignment.warnings)]
+    )
 
     causal = {part.name: part.causal for part in view.parts}
-    measured = attention_pass(view, aligned, lookup, chosen, "reading", progress, keep_documents=True)
+    place = None if folder is None else folder / "model"
+    shards = temporary_shards() if place is None else DocumentShards(place)
+    measured = attention_pass(
+        view, tokens, tokens.documents, lookup, options, "reading", progress, shards=shards, folder=place
+    )
     interrupted = measured.interrupted
     warnings |= dict.fromkeys(_require_pairs(measured.moments, lookup))
     embeddings = embedding_rows(view, configurations)
     controls: list[dict[str, Any]] = []
-    for number in range(0 if interrupted else chosen.controls):
-        task = f"random weights {number + 1} of {chosen.controls}"
+    for number in range(0 if interrupted else options.controls):
+        task = f"random weights {number + 1} of {options.controls}"
+        place = None if folder is None else folder / f"control-{number}"
         try:
-            random_view = view.randomised(chosen.seed + number)
-            control = attention_pass(random_view, aligned, lookup, chosen, task, progress)
+            random_view = view.randomised(options.seed + number)
+            control = attention_pass(
+                random_view, tokens, tokens.documents, lookup, options, task, progress, folder=place
+            )
             interrupted = control.interrupted
         except KeyboardInterrupt:
             interrupted = True
         if interrupted:
-            warnings[f"interrupted: {number} of {chosen.controls} random controls were finished"] = None
+            warnings[f"interrupted: {number} of {options.controls} random controls were finished"] = None
             break
-        controls += control_rows(chosen.seed + number, control.moments, causal, configurations)
+        controls += control_rows(options.seed + number, control.moments, causal, configurations)
     if measured.interrupted:
         warnings[f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"] = None
 
-    weights_hash = view.weights_hash()
     rows = result_table(
         view.name, attention_rows(measured.moments, causal, configurations), pd.DataFrame(controls), embeddings
     )
+    recorded = {**options.model_dump(mode="json"), "device": device, "dtype": dtype, "revision": revision}
     return ProbeResult(
         headline=_headline(view, rows, measured.moments, measured.interrupted),
         model=_description(view, weights_hash),
         rows=rows,
-        head_table=head_rows(measured.moments, causal, configurations),
+        head_table=with_key_value_heads(head_rows(measured.moments, causal, configurations), view.parts),
         controls=pd.DataFrame(controls),
         embeddings=embeddings,
-        documents=measured.document_table,
+        document_table=shards.table(),
         coverage={
-            "text": {k: v for k, v in asdict(unit_counts).items() if k != "warnings"},
-            "alignment": asdict(coverage),
+            "text": {k: v for k, v in asdict(tokens.unit_counts).items() if k != "warnings"},
+            "alignment": asdict(tokens.coverage),
             "pairs": measured.pair_counts(lookup),
         },
         warnings=tuple(warnings),
@@ -116,16 +188,57 @@ def probe(
             created=now(),
             command=command,
             environment=describe_environment(),
-            options={**chosen.model_dump(mode="json"), "device": device, "dtype": dtype, "revision": revision},
+            options=recorded if fitted.word_list is None else {**recorded, "threshold": None},
             sources={
                 "model": {"name": view.name, "weights_hash": weights_hash},
                 "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint()},
                 "topics": fitted.provenance,
+                "run": _digest(identity),
             },
         ),
         moments={k: v for name, part in measured.moments.items() for k, v in part.arrays(name).items()},
         topics=fitted.topics,
     )
+
+
+def _identity(
+    view: ModelView,
+    weights_hash: str,
+    corpus: Corpus,
+    topics: Any,
+    splitter: WordSplitter,
+    options: ProbeOptions,
+) -> dict[str, Any]:
+    """Everything that decides the numbers of a run, as JSON has it."""
+    libraries = describe_environment().libraries
+    return {
+        "model": [view.name, view.model_type, weights_hash, view.dtype, view.device],
+        "text": [corpus.name, corpus.fingerprint()],
+        "tokens": cache_key(view.tokenizer, corpus, options, view.max_length),
+        "topics": topics,
+        "splitter": getattr(splitter, "__qualname__", type(splitter).__qualname__),
+        "options": options.model_dump(mode="json"),
+        "libraries": {name: libraries[name] for name in ("topicscope", "torch", "transformers", "tomotopy")},
+    }
+
+
+def _digest(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(dump_json(identity).encode()).hexdigest()
+
+
+def _finished(run: UnfinishedRun, identity: Mapping[str, Any]) -> ProbeResult | None:
+    """What the target folder holds, if it is the finished result of this very run."""
+    if run.resumed or not (run.target / "result.json").is_file():
+        return None
+    found = ProbeResult.load(run.target)
+    if found.manifest.sources.get("run") != _digest(identity):
+        raise InputError(
+            "the folder holds the result of another run",
+            received=str(run.target),
+            expected="the same model, text, topics and options as before",
+            advice="choose another --out, or use --overwrite in place of --resume",
+        )
+    return None if found.interrupted else found
 
 
 def _corpus(documents: Documents) -> Corpus:
@@ -168,11 +281,11 @@ def _description(view: ModelView, weights_hash: str) -> dict[str, Any]:
     }
 
 
-def _require_known_words(aligned: list[AlignedUnit], view: ModelView) -> None:
-    if not any(word is not None for unit in aligned for word in unit.words):
+def _require_known_words(tokens: TokenCache, view: ModelView) -> None:
+    if not tokens.words:
         raise InputError(
             "no word of the text is known to the tokenizer as one token",
-            received=f"{len(aligned)} units",
+            received=f"{len(tokens)} units",
             where=view.name,
             advice="use a tokenizer of the text's language, or a word splitter that fits it",
         )
@@ -216,10 +329,14 @@ def _require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> l
 def _headline(
     view: ModelView, rows: pd.DataFrame, moments: Mapping[str, PartMoments], interrupted: bool
 ) -> dict[str, Any]:
-    """The first part at the middle threshold that has a ratio."""
-    part = view.parts[0]
-    measured = rows[(rows["source"] == "measured") & (rows["part"] == part.name)].reset_index(drop=True)
-    usable = measured[measured["attention_ratio"].notna()]
-    usable = measured if usable.empty else usable
-    row = {str(key): value for key, value in usable.iloc[len(usable) // 2].to_dict().items()}
-    return headline(view.name, row, moments[part.name].documents, interrupted)
+    """The first part at the middle threshold that has a ratio, with the direction of every part."""
+    found = {}
+    for part in view.parts:
+        measured = rows[(rows["source"] == "measured") & (rows["part"] == part.name)].reset_index(drop=True)
+        usable = measured[measured["attention_ratio"].notna()]
+        usable = measured if usable.empty else usable
+        row = {str(key): value for key, value in usable.iloc[len(usable) // 2].to_dict().items()}
+        found[part.name] = headline(view.name, row, moments[part.name].documents, interrupted)
+    first = next(iter(found.values()))
+    directions = {part: answer["direction"] for part, answer in found.items()}
+    return first | {"directions": directions, "text": first["text"] + named(directions, first["part"])}

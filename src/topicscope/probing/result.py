@@ -3,7 +3,7 @@
 import html
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from topicscope.errors import InputError
+from topicscope.probing.direction import direction
+from topicscope.probing.shards import DocumentTable
 from topicscope.probing.statistics import Estimate
 from topicscope.records import (
     Manifest,
@@ -26,6 +28,7 @@ from topicscope.topics.lda import Topics
 from topicscope.topics.topics_file import load_topics, save_topics
 
 SCHEMA_VERSION = 1
+DOCUMENTS = "documents.parquet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ class ProbeResult:
     head_table: pd.DataFrame
     controls: pd.DataFrame
     embeddings: pd.DataFrame
-    documents: pd.DataFrame
+    document_table: DocumentTable
     coverage: Mapping[str, Any]
     warnings: tuple[str, ...]
     interrupted: bool
@@ -63,6 +66,19 @@ class ProbeResult:
     def heads(self) -> pd.DataFrame:
         """One row per part, threshold, layer and head (both from 0), with the clustered error of each ratio."""
         return self.head_table.copy()
+
+    @property
+    def documents(self) -> pd.DataFrame:
+        """One row per document, part, threshold and topic seed, read from disk on every access."""
+        return self.document_table.read()
+
+    def lies_in(self, folder: Path) -> bool:
+        """Whether the result was read from `folder`."""
+        return self.document_table.files == [folder / DOCUMENTS]
+
+    def moved(self, folder: Path) -> "ProbeResult":
+        """The same result, whose document table lies in `folder`."""
+        return replace(self, document_table=DocumentTable([folder / DOCUMENTS]))
 
     def plot(self, kind: str = "heads", *, part: str | None = None, threshold: float | None = None) -> Any:
         """A matplotlib figure: "heads" (layer × head map of the ratio) or "ratios" (by threshold, with controls)."""
@@ -110,7 +126,7 @@ class ProbeResult:
         with replaced_folder(target, overwrite=overwrite) as staging:
             write_json(staging / "result.json", record)
             write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
-            self.documents.to_parquet(staging / "documents.parquet", index=False)
+            self.document_table.write(staging / DOCUMENTS)
             write_npz(staging / "moments.npz", self.moments)
             for index, topics in enumerate(self.topics):
                 save_topics(staging / _topics_name(index), topics)
@@ -142,7 +158,7 @@ class ProbeResult:
             head_table=pd.read_csv(folder / "heads.csv"),
             controls=_frame(record["controls"]),
             embeddings=_frame(record["embeddings"]),
-            documents=pd.read_parquet(folder / "documents.parquet"),
+            document_table=DocumentTable([folder / DOCUMENTS]),
             coverage=record["coverage"],
             warnings=tuple(record["warnings"]),
             interrupted=record["interrupted"],
@@ -167,7 +183,10 @@ class ProbeResult:
 
 
 def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bool) -> dict[str, Any]:
-    """The one-sentence answer from a row of the table; for a causal part the position-corrected ratio leads."""
+    """The one-sentence answer from a row of the table; for a causal part the position-corrected ratio leads.
+
+    direction: which way the structure points (see `probing.direction`).
+    """
     corrected = "attention_ratio_position_corrected"
     name = "attention_ratio" if math.isnan(row[corrected]) else corrected
     estimate = Estimate(row[name], row[f"{name}_se"], documents)
@@ -184,6 +203,8 @@ def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bo
     if not math.isnan(control["control_attention_ratio"]):
         text += f"; with random weights {control['control_attention_ratio']:.{max(3, digits)}f}"
     text += ". Interrupted: only part of the text was read." if interrupted else "."
+    # One random control has a value but no interval.
+    limits = [control[key] if not math.isnan(control[key]) else control["control_attention_ratio"] for key in _LIMITS]
     return {
         "part": row["part"],
         "threshold": row["threshold"],
@@ -194,10 +215,12 @@ def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bo
         "high": high,
         "documents": estimate.documents,
         **control,
+        "direction": direction(low, high, *limits),
         "text": text,
     }
 
 
+_LIMITS = ("control_low", "control_high")
 _CONTROL_KEYS = {"control_attention_ratio": "", "control_low": "_low", "control_high": "_high"}
 
 

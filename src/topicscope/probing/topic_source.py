@@ -1,5 +1,6 @@
 """Where the probe's topics come from: fitted here, a file, a labelled word list, or live objects."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,55 +8,92 @@ from typing import Any
 
 from topicscope.errors import InputError
 from topicscope.probing.lookup import Configuration
-from topicscope.probing.options import ProbeOptions
+from topicscope.probing.options import DEFAULT_THRESHOLDS, ProbeOptions
 from topicscope.progress import Progress
 from topicscope.topics.assignment import assign_words, from_word_list
 from topicscope.topics.lda import CorpusPassages, Topics, fit
 from topicscope.topics.stop_words import load_stop_words
 from topicscope.topics.text import Corpus
-from topicscope.topics.topics_file import WordList, load_any
+from topicscope.topics.topics_file import WordList, load_any, load_topics, save_topics
 from topicscope.topics.words import WordSplitter
 
 TopicSource = int | str | Path | Topics | WordList | Sequence[Topics]
 
 
+Given = int | WordList | tuple[Topics, ...]
+
+
 @dataclass(frozen=True)
 class FittedTopics:
-    """One `Topics` per topic seed, or a word list; and what the manifest says of them."""
+    """One `Topics` per topic seed, or a word list; what the manifest says of them, and what a reader must know."""
 
     topics: tuple[Topics, ...]
     word_list: WordList | None
     provenance: dict[str, Any]
+    warnings: tuple[str, ...] = ()
 
 
-def topics_from(
-    source: TopicSource, corpus: Corpus, options: ProbeOptions, splitter: WordSplitter, progress: Progress
-) -> FittedTopics:
-    """Fit `source` topics on the passages of the whole corpus, once per topic seed; or read what is given."""
+def read_topics(source: TopicSource) -> Given:
+    """A number of topics to fit, or what a file or live objects hold."""
     if isinstance(source, str) and source.isdecimal():
         source = int(source)
     if isinstance(source, (str, Path)):
         source = load_any(Path(source))
     if isinstance(source, bool) or (isinstance(source, int) and source < 1):
         raise InputError("bad option --topics", received=source, expected="a number of topics >= 1, or a file")
+    if isinstance(source, (int, WordList)):
+        return source
+    return (source,) if isinstance(source, Topics) else tuple(source)
+
+
+def identity_of(source: Given) -> Any:
+    """What tells topics apart, as JSON has it: their number where they are still to be fitted, else a hash."""
     if isinstance(source, int):
-        texts = CorpusPassages(corpus)
-        about = {"name": corpus.name, "fingerprint": corpus.fingerprint()}
-        fits = tuple(
-            fit(
-                texts,
-                source,
-                sweeps=options.sweeps,
-                seed=options.seed + number,
-                min_count=options.min_count,
-                language=options.language,
-                splitter=splitter,
-                progress=progress,
-                source=about,
+        return source
+    digest = hashlib.sha256()
+    if isinstance(source, WordList):
+        digest.update(repr([source.words, [sorted(t) for t in source.topics], source.labels]).encode())
+    else:
+        for topics in source:
+            digest.update(repr(topics.model.vocabulary.words).encode() + topics.model.phi.tobytes())
+    return digest.hexdigest()
+
+
+def topics_from(
+    source: Given,
+    corpus: Corpus,
+    options: ProbeOptions,
+    splitter: WordSplitter,
+    progress: Progress,
+    folder: Path | None = None,
+) -> FittedTopics:
+    """Fit `source` topics on the passages of the whole corpus, once per topic seed; or take what is given.
+
+    folder: where fitted topics are kept, and taken from if they are there.
+    """
+    if isinstance(source, int):
+        fits = []
+        for number in range(options.topic_seeds):
+            kept = None if folder is None else folder / f"topics-{number}.npz"
+            if kept is not None and kept.is_file():
+                fits.append(load_topics(kept))
+                continue
+            fits.append(
+                fit(
+                    CorpusPassages(corpus),
+                    source,
+                    sweeps=options.sweeps,
+                    seed=options.seed + number,
+                    min_count=options.min_count,
+                    language=options.language,
+                    splitter=splitter,
+                    progress=progress,
+                    source={"name": corpus.name, "fingerprint": corpus.fingerprint()},
+                )
             )
-            for number in range(options.topic_seeds)
-        )
-        return FittedTopics(fits, None, {"fitted": [f.provenance for f in fits]})
+            if kept is not None:
+                save_topics(kept, fits[-1])
+        return FittedTopics(tuple(fits), None, {"fitted": [f.provenance for f in fits]})
     if isinstance(source, WordList):
         if options.topic_seeds != 1:
             raise InputError(
@@ -63,15 +101,16 @@ def topics_from(
                 received=f"a word list and --topic-seeds {options.topic_seeds}",
                 expected="--topics NUMBER, or --topic-seeds 1",
             )
-        return FittedTopics((), source, {"word_list": source.provenance})
-    given = (source,) if isinstance(source, Topics) else tuple(source)
-    if options.topic_seeds != 1 and options.topic_seeds != len(given):
+        ignored = "--threshold has no effect with a labelled word list, which has no probabilities"
+        warnings = () if options.threshold == DEFAULT_THRESHOLDS else (ignored,)
+        return FittedTopics((), source, {"word_list": source.provenance}, warnings)
+    if options.topic_seeds != 1 and options.topic_seeds != len(source):
         raise InputError(
             "--topic-seeds refits the topic model, so it needs a number of topics",
-            received=f"{len(given)} topic models and --topic-seeds {options.topic_seeds}",
+            received=f"{len(source)} topic models and --topic-seeds {options.topic_seeds}",
             expected="--topics NUMBER, or --topic-seeds 1",
         )
-    return FittedTopics(given, None, {"given": [t.provenance for t in given]})
+    return FittedTopics(source, None, {"given": [t.provenance for t in source]})
 
 
 def configurations_of(fitted: FittedTopics, options: ProbeOptions) -> list[Configuration]:

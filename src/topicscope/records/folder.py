@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,3 +74,21 @@ def prepare_output_folder(path: Path, *, overwrite: bool = False) -> Path:
         shutil.rmtree(path)
     path.mkdir(parents=True)
     return path
+
+
+class TemporaryFolder:
+    """A folder that is removed with the last reference to this object, or at the end of the process."""
+
+    def __init__(self, parent: Path | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(dir=parent, prefix="topicscope-"))
+        # Unlike `tempfile.TemporaryDirectory`, which warns where nobody closed it.
+        self._end = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def renamed(self, path: Path) -> None:
+        """Give the folder another name, under which it stays.
+
+        Raises:
+            OSError: it cannot be moved there, or something is there.
+        """
+        self.path.rename(path)
+        self._end.detach()

@@ -98,6 +98,97 @@ def all_units(document: Document, unit: UnitKind, language: str = "en") -> Itera
         yield Unit(document.id, index, text)
 
 
+class UnitReader:
+    """One pass over a corpus for its units of at least `min_words` words (default: 3 a sentence, 1 a passage).
+
+    counts: what the pass saw, whole once `units` is exhausted; `documents_kept` is left to the caller, who knows which
+    ids are the same.
+
+    Raises:
+        InputError: an empty corpus, or one without a unit that is long enough.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus | Iterable[Document],
+        unit: UnitKind,
+        language: str = "en",
+        progress: Progress | None = None,
+        *,
+        min_words: int | None = None,
+        splitter: WordSplitter = split_words,
+    ) -> None:
+        self.counts = UnitCounts()
+        self._corpus, self._unit, self._language, self._splitter = corpus, unit, language, splitter
+        self._progress = SilentProgress() if progress is None else progress
+        self._least = MIN_WORDS.get(unit, 1) if min_words is None else min_words
+        self._lengths = WordLengths()
+
+    def units(self) -> Iterator[Unit]:
+        """Every unit that is long enough, with one document in memory at a time."""
+        for unit, words in self._candidates():
+            self._keep(words)
+            yield unit
+        self._finish()
+
+    def sample(self, max_units: int, seed: int = 0) -> list[Unit]:
+        """A uniform sample without replacement, in the order of the corpus.
+
+        Every unit draws a uniform number; the `max_units` smallest are kept. So with one seed a smaller sample is part
+        of a larger one, and the memory needed is that of the sample.
+        """
+        draw = random.Random(seed)
+        # (-priority, order, words, unit): the heap's first entry is the next to go.
+        kept: list[tuple[float, int, int, Unit]] = []
+        for unit, words in self._candidates():
+            entry = (-draw.random(), self.counts.units, words, unit)
+            if len(kept) < max_units:
+                heapq.heappush(kept, entry)
+            else:
+                heapq.heappushpop(kept, entry)
+                self._drop("not sampled")
+        kept.sort(key=lambda entry: entry[1])
+        for entry in kept:
+            self._keep(entry[2])
+        self._finish()
+        return [entry[3] for entry in kept]
+
+    def _candidates(self) -> Iterator[tuple[Unit, int]]:
+        counts = self.counts
+        with tracked(self._progress, "reading text", None, "documents"):
+            for document in self._corpus:
+                counts.documents += 1
+                for candidate in all_units(document, self._unit, self._language):
+                    words = self._splitter(candidate.text)
+                    self._lengths.add(words)
+                    counts.units += 1
+                    counts.words += len(words)
+                    if len(words) < self._least:
+                        self._drop(f"fewer than {self._least} words")
+                    else:
+                        yield candidate, len(words)
+                self._progress.update("reading text", counts.documents)
+
+    def _keep(self, words: int) -> None:
+        self.counts.units_kept += 1
+        self.counts.words_kept += words
+
+    def _drop(self, reason: str) -> None:
+        self.counts.dropped[reason] = self.counts.dropped.get(reason, 0) + 1
+
+    def _finish(self) -> None:
+        counts, warning = self.counts, self._lengths.warning()
+        counts.skipped = dict(getattr(self._corpus, "skipped", {}))
+        counts.warnings = () if warning is None else (warning,)
+        if not counts.units_kept:
+            raise InputError(
+                f"the corpus has no {self._unit} of at least {self._least} words",
+                received=f"{counts.documents} documents, {counts.units} units, {counts.words} words",
+                where=getattr(self._corpus, "name", None),
+                advice=warning or "give text in sentences, or lower the least number of words",
+            )
+
+
 def sample_units(
     corpus: Corpus | Iterable[Document],
     unit: UnitKind,
@@ -109,56 +200,14 @@ def sample_units(
     min_words: int | None = None,
     splitter: WordSplitter = split_words,
 ) -> tuple[list[Unit], UnitCounts]:
-    """A uniform sample of units without replacement, in document order, in one pass over the corpus.
-
-    Every unit that is long enough draws a uniform number; the `max_units` smallest are kept. So with one seed a
-    smaller sample is part of a larger one, and the memory needed is that of the sample. None keeps every unit.
+    """Units as a list with what was counted: all of them, or a sample (see `UnitReader`).
 
     Raises:
         InputError: `max_units` below 1, an empty corpus, or a corpus without a unit that is long enough.
     """
     if max_units is not None and max_units < 1:
         raise InputError("no units asked for", received=max_units, expected="--max-units of at least 1")
-    least = MIN_WORDS.get(unit, 1) if min_words is None else min_words
-    short = f"fewer than {least} words"
-    draw = random.Random(seed)
-    # (-priority, order, words, unit): the heap's first entry is the next to go.
-    kept: list[tuple[float, int, int, Unit]] = []
-    counts, lengths = UnitCounts(), WordLengths()
-    dropped = {short: 0, "not sampled": 0}
-    with tracked(progress or SilentProgress(), "reading text", None, "documents"):
-        for document in corpus:
-            counts.documents += 1
-            for candidate in all_units(document, unit, language):
-                words = splitter(candidate.text)
-                lengths.add(words)
-                counts.units += 1
-                counts.words += len(words)
-                if len(words) < least:
-                    dropped[short] += 1
-                    continue
-                entry = (-draw.random(), counts.units, len(words), candidate)
-                if max_units is None or len(kept) < max_units:
-                    heapq.heappush(kept, entry)
-                else:
-                    heapq.heappushpop(kept, entry)
-                    dropped["not sampled"] += 1
-            if progress is not None:
-                progress.update("reading text", counts.documents)
-    kept.sort(key=lambda entry: entry[1])
-    units = [entry[3] for entry in kept]
-    counts.units_kept = len(units)
-    counts.words_kept = sum(entry[2] for entry in kept)
-    counts.documents_kept = len({unit.document_id for unit in units})
-    counts.dropped = {reason: count for reason, count in dropped.items() if count}
-    counts.skipped = dict(getattr(corpus, "skipped", {}))
-    warning = lengths.warning()
-    counts.warnings = () if warning is None else (warning,)
-    if not units:
-        raise InputError(
-            f"the corpus has no {unit} of at least {least} words",
-            received=f"{counts.documents} documents, {counts.units} units, {counts.words} words",
-            where=getattr(corpus, "name", None),
-            advice=warning or "give text in sentences, or lower the least number of words",
-        )
-    return units, counts
+    reader = UnitReader(corpus, unit, language, progress, min_words=min_words, splitter=splitter)
+    units = list(reader.units()) if max_units is None else reader.sample(max_units, seed)
+    reader.counts.documents_kept = len({unit.document_id for unit in units})
+    return units, reader.counts
