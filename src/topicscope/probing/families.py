@@ -1,9 +1,10 @@
 """The table of model families: where each keeps its attention modules. A new family is one entry here."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from topicscope.errors import UnsupportedModelError
+from topicscope.errors import InputError, UnsupportedModelError
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class PartSpec:
         sequence-to-sequence decoder reads, since its input is the text moved one to the right.
     key_value_heads: how many key-value heads the query heads share (grouped-query attention); None: one for each.
     sinks: a learned sink takes a part of every row, so that rows sum to less than 1 over the tokens.
+    only_layers, only_heads: the layers and heads that are read; None: all of them.
     """
 
     name: str
@@ -26,6 +28,43 @@ class PartSpec:
     key_shift: int = 0
     key_value_heads: int | None = None
     sinks: bool = False
+    only_layers: tuple[int, ...] | None = None
+    only_heads: tuple[int, ...] | None = None
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers that are read, in the order of the model."""
+        return tuple(range(self.num_layers)) if self.only_layers is None else self.only_layers
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The heads that are read of each layer."""
+        return tuple(range(self.num_heads)) if self.only_heads is None else self.only_heads
+
+    def only(self, layers: Sequence[int] | None, heads: Sequence[int] | None, name: str) -> "PartSpec":
+        """The part of the model `name` with only these layers and heads read.
+
+        Raises:
+            InputError: a layer or head that it does not have.
+        """
+        return replace(
+            self,
+            only_layers=self._chosen("layers", layers, self.num_layers, name),
+            only_heads=self._chosen("heads", heads, self.num_heads, name),
+        )
+
+    def _chosen(self, what: str, numbers: Sequence[int] | None, count: int, name: str) -> tuple[int, ...] | None:
+        if numbers is None:
+            return None
+        chosen = tuple(sorted(set(numbers)))
+        if not chosen or chosen[0] < 0 or chosen[-1] >= count:
+            raise InputError(
+                f"the {self.name} does not have these {what}",
+                received=", ".join(map(str, numbers)) or "none",
+                expected=f"numbers from 0 to {count - 1}",
+                where=name,
+            )
+        return chosen
 
     def key_value_head(self, head: int) -> int:
         """The key-value head that a query head reads."""

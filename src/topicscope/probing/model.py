@@ -6,24 +6,27 @@ Axes: b unit of the batch, h (query) head, q query position, k key position, L p
 import copy
 import hashlib
 import inspect
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float32, Int64
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from topicscope.errors import InputError, RunError, UnsupportedModelError
+from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.probing.batches import Batch
 from topicscope.probing.discovery import discovered_family
-from topicscope.probing.families import Family, PartPattern, PartSpec, family_of
-from topicscope.probing.reading import checked_attention, eager, evaluating, rolled, unrolled
+from topicscope.probing.families import Family, PartSpec, family_of
+from topicscope.probing.hooks import attention_modules, hooked
+from topicscope.probing.reading import Finished, LayerCalls, checked_attention, eager, evaluating, rolled, unrolled
+from topicscope.probing.registry import NotFactored, OnFactors, factored
+from topicscope.probing.trial import why_not_factored
 
 __all__ = ["ModelView", "OnAttention", "PartSpec", "view_model"]
 
 OnAttention = Callable[[str, int, torch.Tensor], None]
+Way = Literal["registry", "hooks"]
 # The position every token is put at for `embedding_output`: the first one after the leading special token.
 FIXED_POSITION = 1
 _NO_WINDOW = 1_000_000  # tokenizers without a limit state a huge one
@@ -35,9 +38,18 @@ class ModelView:
     name: hub name, folder or what the caller called it. model_type: e.g. "bert". parts: its stacks of attention.
     max_length: longest input in tokens, specials included. kernel: the attention implementation the model was loaded
     with; the weights are read under the eager one, which computes the same function. dtype: e.g. "float32".
+    paths: by which ways attention was read so far, "hooks" (`run`) or "registry" (`run_factored`).
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, family: Family, name: str) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        family: Family,
+        name: str,
+        *,
+        hooks_only: bool = False,
+    ) -> None:
         self._model = model
         self._family = family
         self.tokenizer = tokenizer
@@ -46,6 +58,9 @@ class ModelView:
         self.parts: tuple[PartSpec, ...] = tuple(part.spec(model.config) for part in family.parts)
         self.max_length = _window(model.config, tokenizer, family)
         self.kernel = str(model.config._attn_implementation)
+        self.paths: dict[Way, int] = {"registry": 0, "hooks": 0}
+        # Why attention cannot be read in factors; "" where it can, None before the first trial.
+        self._not_factored: str | None = "only hooks were asked for" if hooks_only else None
 
     @property
     def device(self) -> str:
@@ -76,33 +91,84 @@ class ModelView:
         return digest.hexdigest()
 
     def run(self, batch: Batch, on_attention: OnAttention) -> None:
-        """Hand the attention of every part and layer to `on_attention(part, layer, attention)`.
+        """Hand the attention of every part and layer that is read to `on_attention(part, layer, attention)`.
 
-        attention [b, h, q, k]: float32 probabilities, valid until the call returns; rows of attended queries sum to 1
-        over attended keys. Only one layer is alive at a time. A sequence-to-sequence decoder reads the batch's own
-        tokens moved one to the right behind its start token (as BART is trained; see `PartSpec.query_shift`), with
-        the last token left out. Whichever side is padded, tokens get the positions they have without padding.
-        Evaluation mode, attention implementation and hooks are put back afterwards, also after an exception.
+        attention [b, h, q, k]: float32 probabilities of the heads that are read, valid until the call returns; rows
+        of attended queries sum to 1 over attended keys. Only one layer is alive at a time. A sequence-to-sequence
+        decoder reads the batch's own tokens moved one to the right behind its start token (as BART is trained; see
+        `PartSpec.query_shift`), with the last token left out. Whichever side is padded, tokens get the positions they
+        have without padding. Evaluation mode, attention implementation and hooks are put back afterwards, also after
+        an exception.
 
         Raises:
             RunError: a layer whose attention is missing, of a wrong shape, whose rows do not sum to 1 or, in a causal
                 part, that looks ahead; the message names layer and model.
         """
-        assert batch.input_ids.shape[1] <= self.max_length, "a unit is longer than the model's window"
-        mask = batch.attention_mask.to(self.device)
-        start = mask.argmax(1)
-        aligned_mask, input_ids = rolled(mask, start), rolled(batch.input_ids.to(self.device), start)
-        assert bool((aligned_mask[:, :-1] >= aligned_mask[:, 1:]).all()), "the tokens of a unit stand in one run"
-        input_ids = input_ids.masked_fill(aligned_mask == 0, self._pad_id)
+        input_ids, mask, start = self._aligned(batch)
         padded_left = bool(start.any())
 
         def deliver(part: PartSpec, layer: int, attention: torch.Tensor | None) -> None:
             where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
-            checked = checked_attention(attention, part, aligned_mask, where)
+            checked = checked_attention(attention, part, mask, where)
+            checked = checked if part.only_heads is None else checked[:, list(part.heads)]
             on_attention(part.name, layer, unrolled(checked, start) if padded_left else checked)
 
-        with torch.inference_mode(), evaluating(self._model), eager(self._model), self._reading(deliver):
-            self._model(**self._inputs(input_ids, aligned_mask))
+        calls = LayerCalls(self.parts)
+        hooks = hooked(self._model, self._family.parts, self.parts, deliver, calls)
+        with torch.inference_mode(), evaluating(self._model), eager(self._model), hooks:
+            try:
+                self._model(**self._inputs(input_ids, mask))
+                calls.check(self.name)
+            except Finished:
+                pass
+        self.paths["hooks"] += 1
+
+    def run_factored(self, batch: Batch, on_factors: OnFactors, *, whole: bool = False) -> None:
+        """Hand the factors of the attention of every part and layer that is read to `on_factors(part, layer, factors)`.
+
+        What the factors say is what `run` hands out (see `Factors`), with every head and at the price of a plain
+        forward pass; padding stands on the right. The pass ends at the attention of the last layer that is read,
+        since nothing after it is wanted, unless `whole`. What must be put back is, as in `run`.
+
+        Raises:
+            NotFactored: the model does not ask the registries once for each layer, or its attention at this length
+                has no factors. Some layers may have been handed out already.
+        """
+        input_ids, mask, _ = self._aligned(batch)
+        calls = LayerCalls(self.parts)
+        listening = factored(self._model, self._family.parts, self.parts, on_factors, calls, whole=whole)
+        with torch.inference_mode(), evaluating(self._model), listening:
+            try:
+                self._model(**self._inputs(input_ids, mask))
+            except Finished:
+                self.paths["registry"] += 1
+                return
+        if not calls.complete:
+            raise NotFactored("the model does not ask the registry of attention functions once for each layer")
+
+    def can_be_factored(self, batch: Batch) -> bool:
+        """Whether to try `run_factored`: on the beginning of one unit it says the same as `run`.
+
+        The rule: the registry, if the model honours it and the two agree in every layer and head; hooks otherwise.
+        It is tried once for each view; a batch of which `run_factored` cannot be had is still to be read by `run`.
+        """
+        if self._not_factored is None:
+            paths = dict(self.paths)
+            run_whole = partial(self.run_factored, whole=True)
+            self._not_factored = why_not_factored(self.run, run_whole, batch, self.parts, self.dtype)
+            self.paths = paths  # the trial is no reading
+        return self._not_factored == ""
+
+    def only(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> "ModelView":
+        """A view of the same model that reads only these layers and heads (numbered from 0) of every part.
+
+        Raises:
+            InputError: a layer or head that a part does not have.
+        """
+        view = copy.copy(self)
+        view.paths = {"registry": 0, "hooks": 0}
+        view.parts = tuple(part.only(layers, heads, self.name) for part in self.parts)
+        return view
 
     def embedding_matrix(self) -> Float32[torch.Tensor, "token d"]:
         """The input embeddings as they are stored, on the CPU."""
@@ -122,7 +188,7 @@ class ModelView:
 
         def stop(_module: torch.nn.Module, _inputs: Any, output: torch.Tensor) -> None:
             found.append(output[:, FIXED_POSITION].float().cpu())
-            raise _EmbeddingsRead
+            raise Finished
 
         with torch.inference_mode(), evaluating(self._model):
             handle = self._model.get_submodule(self._family.embedding_layer).register_forward_hook(stop)
@@ -133,7 +199,7 @@ class ModelView:
                     pair = torch.stack([torch.full_like(ids, self._filler_id)] * FIXED_POSITION + [ids], 1)
                     try:
                         self._model(**self._inputs(pair, torch.ones_like(pair)))
-                    except _EmbeddingsRead:
+                    except Finished:
                         continue
             finally:
                 handle.remove()
@@ -150,9 +216,19 @@ class ModelView:
             model = type(self._model)._from_config(  # type: ignore[no-untyped-call]
                 config, dtype=self._model.dtype, attn_implementation=config._attn_implementation
             )
-        return ModelView(
-            model.to(self.device).eval(), self.tokenizer, self._family, f"{self.name} (random weights, seed {seed})"
-        )
+        name = f"{self.name} (random weights, seed {seed})"
+        view = ModelView(model.to(self.device).eval(), self.tokenizer, self._family, name)
+        view.parts, view._not_factored = self.parts, self._not_factored
+        return view
+
+    def _aligned(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tokens and mask with the padding on the right, on the model's device, and by how far each row was moved."""
+        assert batch.input_ids.shape[1] <= self.max_length, "a unit is longer than the model's window"
+        mask = batch.attention_mask.to(self.device)
+        start = mask.argmax(1)
+        aligned, input_ids = rolled(mask, start), rolled(batch.input_ids.to(self.device), start)
+        assert bool((aligned[:, :-1] >= aligned[:, 1:]).all()), "the tokens of a unit stand in one run"
+        return input_ids.masked_fill(aligned == 0, self._pad_id), aligned, start
 
     @property
     def _embedding(self) -> torch.nn.Embedding:
@@ -183,45 +259,17 @@ class ModelView:
             inputs["use_cache"] = False
         return inputs
 
-    @contextmanager
-    def _reading(self, deliver: Callable[[PartSpec, int, torch.Tensor | None], None]) -> Iterator[None]:
-        """Hooks on the attention modules, which number the layers of each part by the order of the calls."""
-        calls = dict.fromkeys((part.name for part in self.parts), 0)
-        handles: list[Any] = []
-        for pattern, part in zip(self._family.parts, self.parts, strict=True):
-            place = pattern.weights
-
-            def read(
-                _module: torch.nn.Module, _inputs: Any, output: Any, part: PartSpec = part, place: int = place
-            ) -> Any:
-                layer = calls[part.name]
-                weights = output[place] if isinstance(output, tuple) and len(output) > place else None
-                calls[part.name] += 1
-                deliver(part, layer, weights)
-                # Nothing downstream uses the weights: passing them on would only keep them alive.
-                return (*output[:place], None, *output[place + 1 :])
-
-            for module in attention_modules(self._model, pattern):
-                if "output_attentions" in inspect.signature(module.forward).parameters:
-                    handles.append(module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True))
-                handles.append(module.register_forward_hook(read))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-        for part in self.parts:
-            if calls[part.name] != part.num_layers:
-                raise RunError(
-                    f"{self.name}: the {part.name} computed attention {calls[part.name]} times",
-                    expected=f"{part.num_layers} layers",
-                )
-
 
 def view_model(
-    model: PreTrainedModel | Any, tokenizer: PreTrainedTokenizerBase | Any, *, name: str | None = None
+    model: PreTrainedModel | Any,
+    tokenizer: PreTrainedTokenizerBase | Any,
+    *,
+    name: str | None = None,
+    hooks_only: bool = False,
 ) -> ModelView:
     """A view of a live model with any head; only the base model inside is ever run.
+
+    hooks_only: read attention weights by hooks even where their factors could be had for less (`can_be_factored`).
 
     Raises:
         UnsupportedModelError: a type of model outside the table of families, or without its usual modules.
@@ -248,7 +296,7 @@ def view_model(
                 received=name,
                 expected=f"modules named {part.modules}",
             )
-    view = ModelView(base, tokenizer, family, name)
+    view = ModelView(base, tokenizer, family, name, hooks_only=hooks_only)
     known = view._embedding.num_embeddings
     highest = max(tokenizer.get_vocab().values(), default=-1)
     if not 0 <= highest < known:
@@ -260,22 +308,6 @@ def view_model(
             advice="give the tokenizer the model was trained with, or resize the model's embeddings",
         )
     return view
-
-
-def attention_modules(model: torch.nn.Module, part: PartPattern) -> list[torch.nn.Module]:
-    """The attention modules of a part, in the order of the model."""
-    return [module for name, module in model.named_modules() if re.fullmatch(part.modules, name)]
-
-
-class _EmbeddingsRead(Exception):  # noqa: N818 - ends a forward pass that has given all that is wanted
-    pass
-
-
-def _ask_for_weights(module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """For families that compute attention themselves (MPNet, DeBERTa) and return weights only on demand."""
-    call = inspect.signature(module.forward).bind(*args, **kwargs)
-    call.arguments["output_attentions"] = True
-    return call.args, call.kwargs
 
 
 def _window(config: Any, tokenizer: PreTrainedTokenizerBase, family: Family) -> int:

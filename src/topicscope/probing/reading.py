@@ -3,8 +3,8 @@
 Axes: b unit of the batch, h head, q query position, k key position, L positions.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from jaxtyping import Float, Float32, Int64
@@ -30,17 +30,63 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def eager(model: PreTrainedModel) -> Iterator[None]:
-    """The eager attention implementation inside, the only one that returns weights; afterwards the one found."""
+def implementation(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """The attention implementation `name` inside; afterwards the one found."""
     found = model.config._attn_implementation
-    if found == "eager":
+    if found == name:
         yield
         return
-    model.set_attn_implementation("eager")
+    model.set_attn_implementation(name)
     try:
         yield
     finally:
         model.set_attn_implementation(found)
+
+
+def eager(model: PreTrainedModel) -> AbstractContextManager[None]:
+    """The eager attention implementation, the only one that returns weights."""
+    return implementation(model, "eager")
+
+
+class Finished(Exception):  # noqa: N818 - ends a forward pass that has given all that is wanted
+    """Everything wanted of a forward pass was read."""
+
+
+class LayerCalls:
+    """Numbers the layers of each part by the order in which their attention is computed."""
+
+    def __init__(self, parts: Sequence[PartSpec]) -> None:
+        self._parts = parts
+        self._calls = dict.fromkeys((part.name for part in parts), 0)
+
+    def number(self, part: PartSpec) -> int | None:
+        """The layer of this call; None where it is not one of those that are read."""
+        layer = self._calls[part.name]
+        self._calls[part.name] += 1
+        return layer if layer in part.layers else None
+
+    @property
+    def all_read(self) -> bool:
+        """Whether no layer that is read is still to come."""
+        return all(self._calls[part.name] > max(part.layers, default=-1) for part in self._parts)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every layer was called exactly once."""
+        return all(self._calls[part.name] == part.num_layers for part in self._parts)
+
+    def check(self, where: str) -> None:
+        """After a whole forward pass: every layer was called once.
+
+        Raises:
+            RunError: another number of calls.
+        """
+        for part in self._parts:
+            if self._calls[part.name] != part.num_layers:
+                raise RunError(
+                    f"{where}: the {part.name} computed attention {self._calls[part.name]} times",
+                    expected=f"{part.num_layers} layers",
+                )
 
 
 def checked_attention(
