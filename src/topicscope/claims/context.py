@@ -1,11 +1,11 @@
 """What a claim may use: trained runs, how many seeds, and whether to be quick."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from topicscope.records import write_npz
 from topicscope.records.run_record import RunRecord
 from topicscope.training.loop import train
 
-_ROOMS = ("claims", "models", "theory", "topics", "training")
+Made = TypeVar("Made")
+
+_ROOMS = ("claims", "models", "probing", "theory", "topics", "training")
 
 
 @cache
@@ -40,6 +42,7 @@ class Context:
     | quick | shorter runs and fewer settings; each claim says which |
     | folder | where training runs are kept and resumed; None: nowhere |
     | progress | receives the state of long work |
+    | memory | what several claims read, such as a model's attention on a corpus; kept as long as the context lives |
     | evidence | what lies in `folder` for figures to draw: of every training run {path, recipe, overrides, seeds}, of
     arrays kept {path, title, …} |
     """
@@ -48,6 +51,7 @@ class Context:
     quick: bool = False
     folder: Path | None = None
     progress: Progress = field(default_factory=SilentProgress)
+    memory: dict[str, Any] = field(default_factory=dict)
     evidence: list[dict[str, Any]] = field(default_factory=list)
 
     def train(self, name: str, *overrides: str, seeds: int | None = None) -> RunRecord:
@@ -75,3 +79,10 @@ class Context:
         if self.folder is not None:
             write_npz(self.folder / f"{name}.npz", arrays)
         self.evidence.append({"path": f"{name}.npz", "title": title, **labels})
+
+    def once(self, name: str, make: Callable[[], Made]) -> Made:
+        """What `make` gives, made at the first call with this name only; claims of one run share it."""
+        if name not in self.memory:
+            self.memory[name] = make()
+        made: Made = self.memory[name]
+        return made

@@ -1,0 +1,143 @@
+"""Partial effects on pairs of words: what one property of a pair adds once others are in the model.
+
+    y_qk = β x_qk + Σ_m γ_m z_mqk + a_q + b_k + error,   q ≠ k
+
+Every word has its own level as query (a) and as key (b), so that nothing about single words, such as how frequent they
+are, can pass for an effect of pairs; log co-occurrence and pointwise mutual information are then the same control. β is
+found by Frisch-Waugh: x̃ is x without levels and controls, β = x̃·y / x̃·x̃.
+
+Pairs that share a word are not independent. The standard error counts them as one cluster for each word (dyadic
+clustering; Aronow, Samii & Assenova 2015): with s_d the sum of x̃ times residual over both orders of the dyad d and S_w
+the sum of s_d over the dyads of word w,
+
+    Var β = (Σ_w S_w² - Σ_d s_d²) / (x̃·x̃)²    (each two dyads with a word in common once)
+
+never taken below Σ_d s_d² / (x̃·x̃)², the variance without clusters, and widened by n/(n - parameters) · W/(W - 1).
+Intervals are Student's with W - 1 degrees of freedom, W the number of words.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from topicscope.claims.rows import exact_row, measured_row
+
+_ROUNDS = 500
+# Less than this share of the square of x beside levels and controls is rounding: they cannot be told apart.
+_NOTHING_LEFT = 1e-9
+
+
+@dataclass(frozen=True)
+class Effect:
+    """β and the half-width of its 95 % interval; NaN where x cannot be told apart from controls and levels."""
+
+    value: float
+    error: float
+    pairs: int
+    words: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether 0 lies outside the interval; False where the effect is unknown."""
+        return abs(self.value) > self.error
+
+
+class Pairs:
+    """Ordered pairs of distinct words, each at most once, and what is left of a column when levels are taken out.
+
+    query, key: int [pair], any numbers that name words.
+    """
+
+    def __init__(self, query: np.ndarray, key: np.ndarray) -> None:
+        assert len(query) == len(key)
+        assert not (query == key).any()
+        self.names, places = np.unique(np.concatenate([query, key]), return_inverse=True)
+        self.query, self.key = places[: len(query)], places[len(query) :]
+        self._counts = [np.maximum(np.bincount(side, minlength=len(self.names)), 1) for side in (self.query, self.key)]
+
+    def without_levels(self, column: np.ndarray) -> np.ndarray:
+        """The column less the least-squares level of each query and each key, by turns until nothing moves."""
+        left = np.array(column, dtype=np.float64)
+        scale = float(np.abs(left).max(initial=0.0))
+        for _ in range(_ROUNDS):
+            moved = 0.0
+            for side, counts in zip((self.query, self.key), self._counts, strict=True):
+                level = np.bincount(side, left, len(self.names)) / counts
+                left -= level[side]
+                moved = float(np.abs(level).max(initial=0.0))
+            if moved <= 1e-9 * scale:
+                break
+        return left
+
+    def effect(self, response: np.ndarray, variable: np.ndarray, controls: Sequence[np.ndarray] = ()) -> Effect:
+        """β of `variable` on `response` [pair], with `controls` [pair] and the words' levels in the model."""
+        return self.partial(response, controls).of(variable)
+
+    def partial(self, response: np.ndarray, controls: Sequence[np.ndarray] = ()) -> "Partial":
+        """The same for many variables: response and controls are prepared once."""
+        cleared = [self.without_levels(control) for control in controls]
+        basis = np.linalg.qr(np.column_stack(cleared))[0] if cleared else np.zeros((len(self.query), 0))
+        left = self.without_levels(response)
+        return Partial(self, left - basis @ (basis.T @ left), basis)
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """response [pair] without levels and controls; basis [pair, control]: orthonormal, of the cleared controls."""
+
+    pairs: Pairs
+    response: np.ndarray
+    basis: np.ndarray
+
+    def of(self, variable: np.ndarray) -> Effect:
+        """β of a further variable [pair]."""
+        pairs, W, n = self.pairs, len(self.pairs.names), len(self.response)
+        x = pairs.without_levels(variable)
+        before = float(x @ x)
+        x = x - self.basis @ (self.basis.T @ x)
+        square = float(x @ x)
+        free = n - 1 - self.basis.shape[1] - sum(len(np.unique(side)) for side in (pairs.query, pairs.key)) + 1
+        if not square > _NOTHING_LEFT * max(before, 1e-300) or before < _NOTHING_LEFT * n or free < 1:
+            return Effect(np.nan, np.nan, n, W)
+        value = float(x @ self.response) / square
+        score = x * (self.response - value * x)
+        dyad = np.minimum(pairs.query, pairs.key) * W + np.maximum(pairs.query, pairs.key)
+        each, place = np.unique(dyad, return_inverse=True)
+        sums = np.bincount(place, score)
+        of_word = np.bincount(each // W, sums, W) + np.bincount(each % W, sums, W)
+        own = float(sums @ sums)
+        variance = max(float(of_word @ of_word) - own, own) / square**2 * n / free * W / (W - 1)
+        return Effect(value, float(stdtrit(W - 1, 0.975) * np.sqrt(variance)), n, W)
+
+
+def shares_any(membership: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """float64 [pair]: 1 where the two words have a topic in common; membership bool [word, topic], a row a name."""
+    member = membership.astype(np.float32)
+    return np.asarray((member @ member.T > 0)[pairs.query, pairs.key], dtype=np.float64)
+
+
+def shuffled_effects(partial: Partial, membership: np.ndarray, times: int, seed: int) -> list[Effect]:
+    """Effects of same-topic when the topics are dealt out anew among the words, `times` times: the negative control."""
+    rng = np.random.default_rng(seed)
+    return [partial.of(shares_any(membership[rng.permutation(len(membership))], partial.pairs)) for _ in range(times)]
+
+
+def effect_row(criterion: str | None, quantity: str, effects: Iterable[Effect], **more: Any) -> dict[str, Any]:
+    """The mean effect over runs; its error is the larger of the mean half-width and the half-width over the runs.
+
+    The first speaks of other words, the second of other runs (seeds of training, or fits of the topics).
+    """
+    found = list(effects)
+    row = measured_row(criterion, quantity, [effect.value for effect in found], **more)
+    within = float(np.mean([effect.error for effect in found]))
+    error = within if row["error"] is None else max(within, row["error"])
+    return row | {"error": error, "pairs": found[0].pairs, "words": found[0].words}
+
+
+def coverage_row(criterion: str, quantity: str, effects: Sequence[Effect]) -> dict[str, Any]:
+    """The share of (shuffled) effects whose interval holds 0; for intervals of 95 % about .95."""
+    share = float(np.mean([effect.value == effect.value and not effect.excludes_zero for effect in effects]))
+    return exact_row(criterion, quantity, share, shuffles=len(effects))
