@@ -1,7 +1,7 @@
 """The attention of trained models on unmasked documents, pair by pair, as it is given to every claim that reads it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ import torch
 from topicscope.models import Start, TopicTransformer
 from topicscope.records.run_record import RunRecord
 from topicscope.topics.pairs import NO_PAIR, Positions, classify_pairs
-from topicscope.training.data import held_out, topic_model_of
+from topicscope.training.data import HeldOut, held_out, topic_model_of
 from topicscope.training.recipe import make_recipe
 
 
@@ -43,36 +43,58 @@ class PairTable:
     cluster: np.ndarray
     attention: np.ndarray
 
-    def without(self, dropped: np.ndarray) -> "PairTable":
-        """The pairs whose place in `dropped` [pair] is False."""
-        kept = ~dropped
-        return PairTable(
-            self.query[kept],
-            self.key[kept],
-            self.row[kept],
-            self.pair_class[kept],
-            self.distance[kept],
-            self.cluster[kept],
-            self.attention[kept],
-        )
+    @classmethod
+    def joined(cls, tables: "Sequence[PairTable]") -> "PairTable":
+        """All pairs of several tables, in order."""
+        return cls(**{f.name: np.concatenate([getattr(table, f.name) for table in tables]) for f in fields(cls)})
+
+    def only(self, chosen: np.ndarray) -> "PairTable":
+        """Some of the pairs, by a mask or by their places."""
+        return PairTable(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
-def attention_of(record: RunRecord) -> Iterator[tuple[Documents, np.ndarray]]:
-    """For each seed the documents, and its attention float64 [layer document head query key] on them, rows sum to 1."""
+def models_of(record: RunRecord) -> list[TopicTransformer]:
+    """The trained model of every seed, nothing in it trainable any more."""
+    config = make_recipe(record.config).model
+    seeds = [
+        {name: torch.tensor(stack[seed]) for name, stack in record.weights.items()}
+        for seed in range(record.summary["seeds"])
+    ]
+    return [TopicTransformer(config, Start(weights, frozenset(weights))) for weights in seeds]
+
+
+def losses_of(record: RunRecord, documents: int = 500) -> list[float]:
+    """The data loss of every seed on so many masked documents of the run's law, the same for all."""
     recipe = make_recipe(record.config)
-    topic_model = topic_model_of(recipe)
-    batch = held_out(recipe, topic_model, by_query=False).plain
+    batch = _held_out(record, documents).batch
+    assert batch is not None
+    kind = recipe.training.loss, recipe.training.weighting
+    with torch.no_grad():
+        return [float(model.data_loss(batch, *kind)) for model in models_of(record)]
+
+
+def attention_of(record: RunRecord, documents: int = 60) -> Iterator[tuple[Documents, np.ndarray]]:
+    """For each seed unmasked documents of the run's law, the same for all, and the attention on them.
+
+    Attention: float64 [layer document head query key], rows sum to 1.
+    """
+    topic_model = topic_model_of(make_recipe(record.config))
+    batch = _held_out(record, documents).plain
     assert batch is not None
     V = len(topic_model.vocabulary)
     words = np.where((batch.labels >= 1) & (batch.labels <= V), batch.labels - 1, -1)
     owner = np.append(topic_model.phi.argmax(axis=0), -1)  # index -1: no word, no topic
     place = np.broadcast_to(np.arange(words.shape[1]), words.shape)
-    documents = Documents(words, classify_pairs(Positions(words, owner[words], place)), batch.attendable.sum(axis=1))
-    for seed in range(record.summary["seeds"]):
-        parameters = {name: torch.tensor(stack[seed]) for name, stack in record.weights.items()}
-        model = TopicTransformer(recipe.model, Start(parameters, frozenset(parameters)))
+    read = Documents(words, classify_pairs(Positions(words, owner[words], place)), batch.attendable.sum(axis=1))
+    for model in models_of(record):
         with torch.no_grad():
-            yield documents, np.stack([pattern.double().numpy() for pattern in model.attention(batch)])
+            yield read, np.stack([pattern.double().numpy() for pattern in model.attention(batch)])
+
+
+def _held_out(record: RunRecord, documents: int) -> HeldOut:
+    recipe = make_recipe(record.config)
+    history = recipe.history.model_copy(update={"documents": documents})
+    return held_out(recipe.model_copy(update={"history": history}), topic_model_of(recipe), by_query=False)
 
 
 def pair_tables(record: RunRecord) -> Iterator[PairTable]:
