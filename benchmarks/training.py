@@ -26,7 +26,7 @@ TOPICS = TopicModel.disjoint(10, 10, alpha=0.1)
 LAW = DocumentLaw(TOPICS, length=(100, 150))
 MASKING = Masking(0.15, 0.1, 0.1, specials=True)
 STACKED = 8
-# Steps to a measurement: twice what `FreshDocuments` draws at once, so that each one pays for its own documents.
+# Steps to a measurement: what `FreshDocuments` draws at once, so that each one pays for its own documents.
 STEPS = 24
 
 

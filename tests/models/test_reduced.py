@@ -25,6 +25,8 @@ CONFIGS = {
     "uniform": ModelConfig(attention="uniform", sigma=0.3),
     "trained": ModelConfig(sigma=0.5, attention_width=5),
     "frozen block": ModelConfig(sigma=0.5, value="block", value_scale=2.0),
+    "frozen diagonal": ModelConfig(sigma=0.5, value="diagonal", value_scale=2.0, bias="trained"),
+    "identity": ModelConfig(sigma=0.5, value="identity"),
     "biased": ModelConfig(sigma=0.5, bias="trained"),
     "tied embedding": ModelConfig(
         embedding="trained", width=6, attention="uniform", value="identity", bias="fixed", sigma=0.4

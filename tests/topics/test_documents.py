@@ -1,13 +1,16 @@
 """Documents follow their law: topic proportions, words given topics, lengths."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare
+from scipy.stats import chisquare, dirichlet_multinomial
 
 from topicscope.errors import InputError
 from topicscope.topics import documents as module
+from topicscope.topics.bernoulli import bernoulli
 from topicscope.topics.documents import DocumentLaw
 from topicscope.topics.masking import Masking
 from topicscope.topics.topic_model import TopicModel
@@ -76,6 +79,52 @@ def test_dirichlet_proportions_have_their_moments() -> None:
     np.testing.assert_allclose(theta.mean(axis=0), 0.25, atol=0.01)
     # var θ_k = (1/T)(1-1/T)/(1 + Σ alpha)
     np.testing.assert_allclose(theta.var(axis=0), 0.25 * 0.75 / 1.4, rtol=0.02)
+
+
+def compositions(total: int, parts: int):
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        yield from ((first, *rest) for rest in compositions(total - first, parts - 1))
+
+
+@pytest.mark.parametrize("alpha", [[0.1, 0.1, 0.1], [0.3, 1.5, 0.6], [4.0, 4.0, 4.0]])
+@pytest.mark.parametrize("length", [4, (2, 6)])
+def test_dirichlet_documents_have_the_dirichlet_multinomial_law(alpha, length) -> None:
+    """One word a topic, so that words show topics: all counts against N!/Πn! Γ(c)/Γ(c+N) Π Γ(α+n)/Γ(α)."""
+    law = DocumentLaw(TopicModel(np.eye(3), np.array(alpha), Vocabulary.numbered(3)), None, length)
+    drawn = law.draw(np.random.default_rng(5), 60_000)
+    counts = np.bincount(3 * drawn.owner() + drawn.words - 1, minlength=180_000).reshape(-1, 3)
+    for N in set(drawn.lengths.tolist()):
+        mine = counts[drawn.lengths == N]
+        kinds = list(compositions(N, 3))
+        chance = [dirichlet_multinomial.pmf(kind, alpha, N) for kind in kinds]
+        seen = Counter(map(tuple, mine.tolist()))
+        observed = np.array([seen[kind] for kind in kinds])
+        assert chisquare(observed, len(mine) * np.array(chance)).pvalue > 1e-4
+        other = np.array([dirichlet_multinomial.pmf(kind, np.array(alpha) / 4, N) for kind in kinds])
+        assert chisquare(observed, len(mine) * other).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("p", [1e-9, 0.1, 0.5, 1 - 1e-9, 1.0, 1 / 65536, 0.15])
+def test_yes_or_no_draws_have_their_probability(p) -> None:
+    drawn = bernoulli(np.random.default_rng(0), 700_000, np.array([p, 0.3]))
+    for column, chance in ((0, p), (1, 0.3)):
+        mean = drawn[:, column].mean()
+        assert abs(mean - chance) <= 4.5 * np.sqrt(chance * (1 - chance) / 700_000) + 1e-8
+    assert abs(np.corrcoef(drawn[:-1, 1], drawn[1:, 1])[0, 1]) < 5 / np.sqrt(700_000)
+
+
+def test_the_bits_after_the_sixteenth_count() -> None:
+    """Given that sixteen bits are p's own, here 1000 of 65536, what is left of p decides: a quarter."""
+
+    class Undecided(np.random.Generator):
+        def integers(self, low, high, size, dtype):
+            return np.full(4 * size, 1000, dtype=np.uint16).view(np.uint64)
+
+    drawn = bernoulli(Undecided(np.random.PCG64(1)), 100_000, np.array([1000.25 / 65536]))
+    assert abs(drawn.mean() - 0.25) < 4.5 * np.sqrt(0.25 * 0.75 / 100_000)
 
 
 def test_lengths_fill_the_range() -> None:

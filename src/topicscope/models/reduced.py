@@ -53,21 +53,23 @@ class CountTensors:
         cls, counts: Sequence[TokenCounts], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> "CountTensors":
         """Stack one batch a seed."""
-        groups = max(len(c.document) for c in counts)
 
-        def stack(arrays: list[np.ndarray], length: int) -> Tensor:
+        def stack(arrays: list[np.ndarray], dtype: torch.dtype) -> Tensor:
             if len(arrays) == 1:
-                return torch.from_numpy(arrays[0]).unsqueeze(0)
-            out = np.zeros((len(arrays), length, *arrays[0].shape[1:]), dtype=arrays[0].dtype)
-            for row, array in zip(out, arrays, strict=True):
+                return torch.from_numpy(arrays[0]).unsqueeze(0).to(device, dtype)
+            longest = max(len(array) for array in arrays)
+            # Converted while copied: a pass over memory less for every step of a stacked run.
+            out = torch.empty((len(arrays), longest, *arrays[0].shape[1:]), dtype=dtype)
+            for row, array in zip(out.numpy(), arrays, strict=True):
                 row[: len(array)] = array
-            return torch.from_numpy(out)
+                row[len(array) :] = 0
+            return out.to(device)
 
         return cls(
-            stack([c.inputs for c in counts], len(counts[0].inputs)).to(device, dtype),
-            stack([c.document for c in counts], groups).to(device),
-            stack([c.query for c in counts], groups).to(device),
-            stack([c.targets for c in counts], groups).to(device, dtype),
+            stack([c.inputs for c in counts], dtype),
+            stack([c.document for c in counts], torch.int64),
+            stack([c.query for c in counts], torch.int64),
+            stack([c.targets for c in counts], dtype),
         )
 
 
@@ -103,6 +105,9 @@ class ReducedTransformer(nn.Module):
         self.config = config
         self.frozen = starts[0].frozen
         self.num_seeds = len(starts)
+        # An identity or a diagonal in W_V's place, never trained: entry by entry instead of a matrix product.
+        fixed = "W_V" in self.frozen and config.embedding == "one-hot" and config.head == "tied"
+        self._diagonal = fixed and all(_is_diagonal(s.parameters["W_V"]) for s in starts)
         for name in starts[0].parameters:
             stacked = torch.stack([s.parameters[name] for s in starts])
             if name in self.frozen:
@@ -143,8 +148,10 @@ class ReducedTransformer(nn.Module):
         """matrix · W_E, [seed … token]."""
         return matrix if self.config.embedding == "one-hot" else matrix @ self._part("W_E")
 
-    def _values(self) -> Float[Tensor, "seed token token"]:
-        """M = W_pred W_V W_E, [out in]."""
+    def _values(self) -> Float[Tensor, "seed token token"] | Float[Tensor, "seed 1 token"]:
+        """M = W_pred W_V W_E, [out in]; of a diagonal M only the diagonal."""
+        if self._diagonal:
+            return self._part("W_V").diagonal(dim1=1, dim2=2).unsqueeze(1)
         inner = self._embed(self._part("W_V"))
         if self.config.head == "trained":
             return self._part("W_pred") @ inner
@@ -167,12 +174,20 @@ class _CountLoss(torch.autograd.Function):
     def forward(
         ctx: Any, values: Tensor, scores: Tensor | None, bias: Tensor, counts: CountTensors, loss: Loss
     ) -> Tensor:
-        pattern = counts.inputs if scores is None else _pattern(scores, counts)
-        logits = torch.baddbmm(bias.unsqueeze(1), pattern.expand(len(values), -1, -1), values.mT)
+        query = None if scores is None else _flat_query(scores, counts)
+        pattern = counts.inputs if scores is None or query is None else _pattern(scores, query, counts)
+        diagonal = values.shape[1] == 1 < values.shape[2]
+        if diagonal:
+            logits = torch.addcmul(bias.unsqueeze(1), pattern, values)
+        else:
+            logits = torch.baddbmm(bias.unsqueeze(1), pattern.expand(len(values), -1, -1), values.mT)
         result, by_logits = grouped_loss(logits, counts.targets, loss)
         needs_values, needs_scores, needs_bias = ctx.needs_input_grad[:3]
         by_values = by_logits.mT @ pattern if needs_values else None
-        by_scores = _scores_gradient(pattern, by_logits @ values, counts, scores) if needs_scores else None
+        by_scores = None
+        if needs_scores:
+            by_pattern = by_logits * values if diagonal else by_logits @ values
+            by_scores = _scores_gradient(pattern, by_pattern, scores, query)
         ctx.gradients = (by_values, by_scores, by_logits.sum(1) if needs_bias else None)
         return result
 
@@ -187,19 +202,24 @@ class _CountLoss(torch.autograd.Function):
         return (*scaled, None, None)
 
 
-def _pattern(scores: Tensor, counts: CountTensors) -> Float[Tensor, "seed group token"]:
+def _is_diagonal(matrix: Tensor) -> bool:
+    return bool((matrix == torch.diag(matrix.diagonal())).all())
+
+
+def _pattern(scores: Tensor, query: Tensor, counts: CountTensors) -> Float[Tensor, "seed group token"]:
     """P: softmax over keys of S_u + log x_d."""
-    rows = scores.flatten(0, 1).index_select(0, _flat_query(scores, counts))
+    rows = scores.flatten(0, 1).index_select(0, query)
     pattern = torch.softmax(rows.view(len(scores), -1, rows.shape[-1]) + counts.log_shares, dim=-1)
     return pattern if counts.attends is None else pattern * counts.attends
 
 
-def _scores_gradient(pattern: Tensor, by_pattern: Tensor, counts: CountTensors, scores: Tensor | None) -> Tensor:
+def _scores_gradient(pattern: Tensor, by_pattern: Tensor, scores: Tensor | None, query: Tensor | None) -> Tensor:
     assert scores is not None
+    assert query is not None
     by_rows = pattern * by_pattern
     by_rows.addcmul_(pattern, by_rows.sum(-1, keepdim=True), value=-1)
     flat = torch.zeros_like(scores).flatten(0, 1)
-    return flat.index_add_(0, _flat_query(scores, counts), by_rows.flatten(0, 1)).view_as(scores)
+    return flat.index_add_(0, query, by_rows.flatten(0, 1)).view_as(scores)
 
 
 def _flat_query(scores: Tensor, counts: CountTensors) -> Int[Tensor, " all"]:

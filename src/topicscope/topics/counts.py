@@ -58,16 +58,19 @@ def count_corrupted(
     first = D * np.arange(n)
     cells = np.repeat(first, documents.lengths)
     cells += documents.words
+    attended = documents.lengths
     if masking.hide_selected:
         cells = np.delete(cells, corruption.at)
+        attended = attended - np.bincount(corruption.document, minlength=n)
     else:
         cells[corruption.at] = first[corruption.document] + corruption.shown
-    counts = np.bincount(cells, minlength=n * D).reshape(n, D).astype(np.float64)
+    counts = np.bincount(cells, minlength=n * D).reshape(n, D)
     if masking.specials:
         counts[:, -2:] = 1
-    counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        attended = attended + 2
+    shares = counts / np.maximum(attended, 1)[:, None]
     c = corruption
-    return _grouped(counts, c.document, c.shown, c.labels, batch_size, masking.weighting, by_query)
+    return _grouped(shares, c.document, c.shown, c.labels, batch_size, masking.weighting, by_query)
 
 
 def _grouped(

@@ -8,6 +8,7 @@ import numpy as np
 
 from topicscope.errors import InputError
 from topicscope.records import read_npz, write_npz
+from topicscope.topics.bernoulli import bernoulli
 from topicscope.topics.documents import Documents
 from topicscope.topics.setting import Setting, Weighting
 
@@ -133,10 +134,11 @@ class Masking:
         owner = documents.owner()
         at = self._select(rng, documents, owner)
         fate = rng.random(len(at))
-        shown = rng.integers(1, documents.vocabulary_size + 1, len(at))
-        shown[fate >= self.p_correct + self.p_random] = 0
         labels = documents.words[at]
-        return Corruption(at, owner[at], np.where(fate < self.p_correct, labels, shown), labels, owner)
+        shown = labels * (fate < self.p_correct)
+        replaced = np.flatnonzero((fate >= self.p_correct) & (fate < self.p_correct + self.p_random))
+        shown[replaced] = rng.integers(1, documents.vocabulary_size + 1, len(replaced))
+        return Corruption(at, owner[at], shown, labels, owner)
 
     def lay_out(self, rng: np.random.Generator, documents: Documents, corruption: "Corruption") -> MaskedBatch:
         """Corrupted documents as a table, each in a random order drawn from `rng`."""
@@ -164,7 +166,7 @@ class Masking:
 
     def _select(self, rng: np.random.Generator, documents: Documents, owner: np.ndarray) -> np.ndarray:
         """Indices of the selected tokens, int64 [selected]."""
-        at = np.flatnonzero(rng.random(len(owner)) < self.p_mask)
+        at = np.flatnonzero(bernoulli(rng, len(owner), np.array([self.p_mask])))
         if self.weighting == "token":
             return at
         empty = np.bincount(owner[at], minlength=len(documents)) == 0

@@ -10,9 +10,10 @@ from topicscope.topics.documents import DocumentLaw, Documents
 from topicscope.topics.masking import Corruption, MaskedBatch, Masking
 from topicscope.topics.topic_model import TopicModel
 
-# Enough to make numpy's calls cheap, few enough to stay in the cache.
-_TOKENS_AHEAD = 72_000
-_DOCUMENTS_AHEAD = 480
+# What a stream draws at once: enough to make numpy's calls cheap, few enough for many seeds and large vocabularies.
+_TOKENS_AHEAD = 144_000
+_DOCUMENTS_AHEAD = 960
+_ENTRIES_AHEAD = 100_000  # of the table [document token]
 
 
 @runtime_checkable
@@ -88,7 +89,8 @@ class FreshDocuments(_Stream):
     def __init__(self, law: DocumentLaw, masking: Masking, batch_size: int, seed: int = 0) -> None:
         super().__init__(law.vocabulary_size, masking, seed)
         self.law, self.batch_size, self.seed = law, _positive(batch_size), seed
-        self.ahead = max(1, min(_TOKENS_AHEAD // law.length_range[1], _DOCUMENTS_AHEAD) // batch_size)
+        limits = (_TOKENS_AHEAD // law.length_range[1], _ENTRIES_AHEAD // self.num_tokens, _DOCUMENTS_AHEAD)
+        self.ahead = max(1, min(limits) // batch_size)
         self._number: int = 0
         self._read: int = 0
         self._table: MaskedBatch | None = None
