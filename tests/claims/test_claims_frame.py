@@ -87,6 +87,8 @@ def counted(monkeypatch):
         return make(lambda context: calls.append((name, context.seeds, context.quick)) or rows(), name)
 
     monkeypatch.setattr(frame, "CLAIMS", (toy("first"), toy("second")))
+    # Figures and page have tests of their own, and take seconds.
+    monkeypatch.setattr("topicscope.report.reproduction.write_reproduction", lambda folder, drawn: None)
     return calls
 
 

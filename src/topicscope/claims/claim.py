@@ -54,6 +54,10 @@ def below(name: str, text: str, bound: float, *, decisive: bool = True) -> Crite
     )
 
 
+def _measured(row: Row) -> bool:
+    return row.get("measured") is not None
+
+
 def _number(row: Row, name: str) -> float:
     """NaN for what is missing, so that every comparison with it fails."""
     value = row.get(name)
@@ -118,7 +122,10 @@ class Claim:
         rows = self.measure(context)
         verdict, statistic = self.judge(rows)
         criteria = {criterion.id: criterion for criterion in self.criteria}
-        judged = [row | {"holds": criteria[row["criterion"]].met(row) if row["criterion"] else None} for row in rows]
+        judged = [
+            row | {"holds": criteria[row["criterion"]].met(row) if row["criterion"] and _measured(row) else None}
+            for row in rows
+        ]
         return ClaimResult(self.id, verdict, statistic, judged)
 
     def judge(self, rows: Sequence[Row]) -> tuple[Verdict, str]:

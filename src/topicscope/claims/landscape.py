@@ -68,10 +68,12 @@ def ridge_row(setting: Setting, value: Value) -> Row:
 
 
 def keep_landscapes(context: Context, setting: Setting, name: str) -> None:
-    """Both losses over (α, β) from 0 to twice the optimum, for the figure."""
+    """Both losses around the optimum, for the figure; α and β on one scale for the block, whose ridge runs across."""
     for value in _VALUES:
         best = topicwise_attention_optimum(setting, value)
-        alphas, betas = (np.linspace(0, 2 * max(weight, 1.0), 81) for weight in (best.alpha, best.beta))
+        larger = max(best.alpha, best.beta)
+        ends = (larger, larger) if value == "block" else (max(best.alpha, 1.0), best.beta)
+        alphas, betas = (np.linspace(0, 2 * end, 81) for end in ends)
         context.keep(
             f"landscape-{value}-{name}",
             _name(setting, value),

@@ -4,9 +4,11 @@ A folder holds
 
     claims.json         {schema_version, claims: [{id, verdict, statistic, rows}]}, written anew after every claim
     manifest.json       options, versions, machine, and of every claim its title, place in the paper and verdict rule
-    finished/ID.json    one finished claim, the key it was made under (`resume` reads it while the key is the same), what
-                        it left in runs/ and the seconds it took
+    finished/ID.json    one finished claim, the key it was made under (`resume` reads it while the key is the same),
+                        what it left in runs/ and the seconds it took
     runs/               the training runs, which resume from their checkpoints, and arrays kept for figures
+    figures/ID.png|pdf  one figure a claim, drawn from the files above
+    reproduction.html   all of it on one page, written anew after every claim, so that an interrupted run has one
 """
 
 import difflib
@@ -77,6 +79,8 @@ def reproduce(
     """
     chosen = _choose(claims)
     seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
+    from topicscope.report.reproduction import write_reproduction  # drawn from the folder alone
+
     if seeds < 2:
         raise InputError("too few seeds", received=seeds, expected="at least 2: the error is the spread over seeds")
     folder = None if out is None else Path(out)
@@ -90,10 +94,12 @@ def reproduce(
     results: list[ClaimResult] = []
     with tracked(shown, "claims", len(chosen), "claims"):
         for claim in chosen:
-            results.append(_result(claim, context, folder))
+            result, fresh = _result(claim, context, folder)
+            results.append(result)
             shown.update("claims", len(results))
             if folder is not None:
                 write_json(folder / "claims.json", Reproduction(tuple(results)).document())
+                write_reproduction(folder, drawn=claim.id if fresh else None)
     return Reproduction(tuple(results))
 
 
@@ -116,15 +122,16 @@ def _prepare(folder: Path, resume: bool) -> None:
         raise InputError("nothing to resume", received=str(folder), expected="a folder of `topicscope reproduce`")
 
 
-def _result(claim: Claim, context: Context, folder: Path | None) -> ClaimResult:
+def _result(claim: Claim, context: Context, folder: Path | None) -> tuple[ClaimResult, bool]:
+    """What came out, and whether it was measured now rather than kept."""
     if folder is None:
-        return claim.run(context)
+        return claim.run(context), True
     path = folder / "finished" / f"{claim.id}.json"
     key = claim_key(claim, quick=context.quick, seeds=context.seeds)
     if path.is_file():
         kept = read_json(path)
         if isinstance(kept, dict) and kept.get("key") == key:
-            return ClaimResult(**kept["claim"])
+            return ClaimResult(**kept["claim"]), False
     own = replace(context, evidence=[])
     start = time.monotonic()
     result = claim.run(own)
@@ -138,7 +145,7 @@ def _result(claim: Claim, context: Context, folder: Path | None) -> ClaimResult:
             "seconds": round(time.monotonic() - start, 1),
         },
     )
-    return result
+    return result, True
 
 
 def claim_key(claim: Claim, *, quick: bool, seeds: int) -> str:

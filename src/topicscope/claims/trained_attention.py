@@ -24,6 +24,7 @@ def attention_rows(
     *overrides: str,
     how: str,
     paper: Mapping[str, float],
+    paper_errors: Mapping[str, float],
     orders: Mapping[str, tuple[str, str]],
     printed: bool = True,
 ) -> list[Row]:
@@ -35,7 +36,9 @@ def attention_rows(
     final = record.final
     means = {name: final[f"attention_{name}"].to_numpy() for name in WORDS}
     rows = [
-        measured_row(None, f"{WORDS[name]}, {how}", values, paper=paper[name] if printed else None)
+        measured_row(None, f"{WORDS[name]}, {how}", values, paper=paper[name], paper_error=paper_errors[name])
+        if printed
+        else measured_row(None, f"{WORDS[name]}, {how}", values)
         for name, values in means.items()
     ]
     for criterion, (more, less) in orders.items():

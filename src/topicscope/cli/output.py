@@ -31,14 +31,22 @@ def print_lines(lines: Sequence[str]) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str | None = None
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    caption: str | None = None,
+    *,
+    unbroken: Sequence[str] = (),
 ) -> None:
-    """A rich table on stdout; numbers to four significant digits, right aligned."""
+    """A rich table on stdout; numbers to four significant digits, right aligned.
+
+    unbroken: columns that stay on one line where the terminal is narrow.
+    """
     # Title and caption are lines of their own: inside a narrow table they would wrap to its width.
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
     for name, right in zip(columns, numeric, strict=True):
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=name in unbroken)
     for row in rows:
         table.add_row(*[format_cell(cell) for cell in row])
     console = Console()

@@ -63,8 +63,13 @@ def reproduce(
     else:
         for result in done.results:
             _show(result)
-        print_table("Verdicts", ["claim", "verdict"], [[r.id, _words(r.verdict)] for r in done.results])
-        print_lines([f"record: {target}"])
+        print_table(
+            "Summary: the first number that each verdict rests on",
+            ["claim", "quantity", "paper", "theory", "measured ± error", "verdict"],
+            [_summary(result) for result in done.results],
+            unbroken=("claim", "paper", "theory", "measured ± error", "verdict"),
+        )
+        print_lines([f"record: {target}", f"page: {target / 'reproduction.html'}"])
 
 
 def _show(result: ClaimResult) -> None:
@@ -86,6 +91,16 @@ def _show(result: ClaimResult) -> None:
         rows,
         f"{_words(result.verdict)}: {result.statistic}",
     )
+
+
+def _summary(result: ClaimResult) -> list[object]:
+    """One line a claim: its first row that the first criterion judges, or dashes where nothing was measured."""
+    claim = next(claim for claim in CLAIMS if claim.id == result.id)
+    first = claim.criteria[0].id
+    row = next((row for row in result.rows if row["criterion"] == first and row["measured"] is not None), None)
+    if row is None:
+        return [result.id, None, None, None, None, _words(result.verdict)]
+    return [result.id, row["quantity"], row["paper"], row["theory"], _measured(row), _words(result.verdict)]
 
 
 def _measured(row: dict[str, Any]) -> str:

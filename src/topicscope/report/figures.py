@@ -28,7 +28,8 @@ _MEASURES = (
     ("attention_ratio_distance_matched", "distance-matched", "#009E73", "^"),
     ("attention_ratio_position_corrected", "position-corrected", "#CC79A7", "D"),
 )
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
+    "pdf.fonttype": 42,  # letters embedded as TrueType, so that they can be searched and edited
     "svg.fonttype": "path",
     "svg.hashsalt": "topicscope",
     "text.usetex": False,
@@ -79,7 +80,7 @@ def head_map(heads: pd.DataFrame, *, part: str, threshold: float | None, title: 
     annotated = shape[0] <= _MAX_ANNOTATED[0] and shape[1] <= _MAX_ANNOTATED[1]
     cell = (0.56, 0.32) if annotated else (0.13, 0.13)
     size = (max(shape[1] * cell[0] + 1.9, 4.6), max(shape[0] * cell[1] + 1.5, 2.4))
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         _draw_heads(figure, axes, values, errors, annotated)
@@ -156,7 +157,7 @@ def ratio_figure(table: pd.DataFrame, *, documents: int | None = None) -> Figure
     quantile = 1.96 if documents is None or documents < 2 else float(stdtrit(documents - 1, 0.975))
     parts = list(dict.fromkeys(measured["part"]))
     paper = table[(table["source"] == "paper") & (table["model"] == "BERT")]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(max(6.4, 3.4 * len(parts)), 4.0), layout="constrained")
         panels = np.atleast_1d(figure.subplots(1, len(parts), sharey=True))
         legend: dict[str, Any] = {}
@@ -211,10 +212,16 @@ def to_svg(figure: Figure) -> str:
     return _render(figure, "svg", 200).decode("utf-8")
 
 
-def _render(figure: Figure, kind: Literal["png", "svg"], dpi: int) -> bytes:
+def to_pdf(figure: Figure) -> bytes:
+    """The figure as PDF with its letters embedded; no date inside, so that equal figures give equal files."""
+    return _render(figure, "pdf", 300)
+
+
+def _render(figure: Figure, kind: Literal["png", "svg", "pdf"], dpi: int) -> bytes:
     buffer = io.BytesIO()
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
         # A model's name may hold letters that the font lacks; a box stands for them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure.savefig(buffer, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
+        dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": None}
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates[kind])
     return buffer.getvalue()

@@ -1,0 +1,134 @@
+"""The figure that any claim has: every row as a point with its interval, beside theory and the paper."""
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from topicscope.report.figures import STYLE
+from topicscope.report.reproduction_record import Row
+
+MEASURED, THEORY, PAPER = "#0072B2", "#D55E00", "#000000"  # Okabe-Ito; markers differ as well
+PAPER_STYLE = STYLE | {"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7.5}
+WIDTH = 6.75  # inches: both columns of a paper
+_ROW = 0.19
+# A panel whose numbers span more than this many powers of ten is drawn on a logarithmic axis.
+_DECADES = 3
+
+
+def plain(text: object) -> str:
+    """Text for a figure: a dollar sign would begin mathematics."""
+    return str(text).replace("$", r"\$")
+
+
+def forest_figure(rows: Sequence[Row], *, title: str, reference: float | None = None) -> Figure:
+    """Measured ± error (dot), theory (diamond) and paper (star) of every row that has a number.
+
+    Rows that follow each other under one criterion share a panel and its axis. A cross stands for a measured value
+    whose criterion says no. reference: a line, such as 0 where no effect is.
+    """
+    shown = [row for row in rows if _finite(row.get("measured")) is not None]
+    panels = [list(group) for _, group in groupby(shown, key=lambda row: row["criterion"])]
+    if not panels:
+        return note_figure(title, "No row has a number.")
+    heights = [len(panel) + 1.9 for panel in panels]
+    with mpl.rc_context(PAPER_STYLE):
+        figure = Figure(figsize=(WIDTH, 0.75 + _ROW * sum(heights)), layout="constrained")
+        grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+        for axes, panel in zip(grid, panels, strict=True):
+            _panel(axes, panel, reference)
+        figure.suptitle(plain(title), fontsize=9, x=0.01, ha="left")
+        _legend(figure, shown)
+    return figure
+
+
+def note_figure(title: str, text: str) -> Figure:
+    """A figure that says why there is nothing to draw."""
+    with mpl.rc_context(PAPER_STYLE):
+        figure = Figure(figsize=(WIDTH, 1.0), layout="constrained")
+        figure.suptitle(plain(title), fontsize=9, x=0.01, ha="left")
+        figure.text(0.01, 0.3, plain(text))
+    return figure
+
+
+def whisker(
+    axes: Axes,
+    x: float | int,
+    y: float | int,
+    *,
+    across: tuple[float | int, float | int] = (0, 0),
+    upright: float | int = 0,
+    marker: str = "o",
+    color: str = MEASURED,
+    size: float = 5.0,
+    label: str | None = None,
+) -> None:
+    """A point with its error: lengths to the left and right, or one length up and down."""
+    errors = {"xerr": [[across[0]], [across[1]]]} if any(across) else {"yerr": upright} if upright else {}
+    axes.errorbar(x, y, **errors, fmt=marker, color=color, ms=size, mew=1.2, capsize=2.5, lw=1.1, zorder=3, label=label)
+
+
+def draw_rows(axes: Axes, rows: Sequence[Row], labels: Sequence[str]) -> None:
+    """The points of rows, the first on top; every row has a number."""
+    for place, row in enumerate(rows):
+        value, error = _finite(row["measured"]), _finite(row.get("error")) or 0.0
+        assert value is not None
+        marker, size = ("x", 5.0) if row.get("holds") is False else ("o", 4.0)
+        whisker(axes, value, place, across=(error, error), marker=marker, size=size)
+        for name, color, marker, face in (("theory", THEORY, "D", "none"), ("paper", PAPER, "*", PAPER)):
+            other = _finite(row.get(name))
+            if other is not None:
+                axes.plot(other, place, marker, color=color, ms=7, mfc=face, mew=1.0)
+    axes.set(ylim=(len(rows) - 0.4, -0.6))
+    axes.set_yticks(range(len(rows)), [plain(label) for label in labels], fontsize=7)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="both", color="#e3e3e3", lw=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _panel(axes: Axes, rows: Sequence[Row], reference: float | None) -> None:
+    draw_rows(axes, rows, [_short(row["quantity"]) for row in rows])
+    numbers = [abs(n) for row in rows for name in ("measured", "theory", "paper") if (n := _finite(row.get(name)))]
+    if numbers and max(numbers) / min(numbers) > 10**_DECADES:
+        axes.set_xscale("symlog", linthresh=max(min(numbers), max(numbers) * 1e-6))
+        low, high = axes.get_xlim()
+        ends = [t for t in (min(numbers), max(numbers)) if low <= t <= high]
+        axes.set_xticks(ends, [f"{t:.3g}" for t in ends])
+        axes.minorticks_off()
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.ticklabel_format(axis="x", useOffset=False)
+    axes.tick_params(axis="x", labelsize=7)
+    low, high = axes.get_xlim()
+    if reference is not None and low <= reference <= high:
+        axes.axvline(reference, color="#555555", lw=0.8, ls="--", zorder=1)
+
+
+def _legend(figure: Figure, rows: Sequence[Row]) -> None:
+    axes = figure.axes[0]
+    kinds = [("measured, 95 % interval", "o", MEASURED, MEASURED, True)]
+    kinds.append(("measured, criterion not met", "x", MEASURED, MEASURED, any(r.get("holds") is False for r in rows)))
+    kinds.append(("theory", "D", THEORY, "none", any(_finite(r.get("theory")) is not None for r in rows)))
+    kinds.append(("paper", "*", PAPER, PAPER, any(_finite(r.get("paper")) is not None for r in rows)))
+    handles = [
+        axes.plot([], [], marker, color=color, mfc=face, ms=5, label=name)[0]
+        for name, marker, color, face, there in kinds
+        if there
+    ]
+    figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False)
+
+
+def _short(text: str, limit: int = 74) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _finite(value: object) -> float | None:
+    if not isinstance(value, (int, float, np.floating)) or not math.isfinite(float(value)):
+        return None
+    return float(value)
