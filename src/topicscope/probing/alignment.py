@@ -23,6 +23,8 @@ from topicscope.topics.units import Unit
 from topicscope.topics.words import WordSplitter, normalise_word, split_words
 
 LOST_REASONS = ("pieces", "merged", "unknown", "drift")
+# Stands in `AlignedUnit.words` at the second and every later token of a word of several tokens.
+LATER_PIECE = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,41 @@
+"""Class sums of one part from its attention weights.
+
+Axes: b unit of the batch, c configuration, k pair class, h head that is read, q query, j key, w weighting of the rows.
+"""
+
+import numpy as np
+import torch
+
+from topicscope.probing.families import PartSpec
+from topicscope.probing.pair_blocks import PairBlock
+from topicscope.probing.sides import Side
+from topicscope.topics.pairs import PairClass
+
+# Pairs whose class masks are alive at a time.
+PAIRS_AT_A_TIME = 1 << 19
+
+
+class DenseSums:
+    """Sums of one part over one batch, layer by layer. counts [b, c, k]: pairs of each class."""
+
+    def __init__(self, part: PartSpec, query: Side, key: Side, device: str) -> None:
+        units, length = query.words.shape
+        positions = torch.arange(length).expand(units, length)
+        everywhere = torch.ones_like(positions, dtype=torch.bool)
+        self._readings = len(part.layers) * len(part.heads)
+        self._blocks = []
+        for rows in torch.arange(units).split(max(1, PAIRS_AT_A_TIME // length**2)):
+            sides = [side.take(rows, positions[rows], everywhere[rows]) for side in (query, key)]
+            block = PairBlock(*sides, causal=part.causal, classes=tuple(PairClass), device=device)
+            self._blocks.append((slice(int(rows[0]), int(rows[-1]) + 1), block))
+        self.counts = np.concatenate([block.counts for _, block in self._blocks])
+
+    def layer(self, attention: torch.Tensor) -> torch.Tensor:
+        """Sums [b, h, w, c, k] of one layer's attention [b, h, q, j], in float64 on the CPU."""
+        return torch.cat([block.add(attention[rows].clone()).double().cpu() for rows, block in self._blocks])
+
+    def by_distance(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sums and counts [b, c, binned class, bin] of the attention averaged over layers and heads."""
+        found = [block.by_distance(self._readings) for _, block in self._blocks]
+        sums, counts = zip(*found, strict=True)
+        return np.concatenate(sums), np.concatenate(counts)
