@@ -219,7 +219,7 @@ def _assigned(sample: Sample, topics: Topics) -> np.ndarray:
 
 
 def attention_question(sample: Sample, topics: Topics) -> tuple[Question, np.ndarray]:
-    """Mean log attention of each ordered pair of words with a topic that meet in a sentence; and mean log distance."""
+    """Mean log attention of each ordered pair of words with a topic that meet in a passage; and mean log distance."""
     read, member = sample.pairs, _assigned(sample, topics)
     topical = np.flatnonzero(member.any(axis=1))
     used = np.flatnonzero(np.isin(read.query, topical) & np.isin(read.key, topical) & (read.query != read.key))
@@ -229,7 +229,7 @@ def attention_question(sample: Sample, topics: Topics) -> tuple[Question, np.nda
     distance = np.bincount(place, np.log(read.distance[used])) / times
     pairs = Pairs(code // len(read.words), code % len(read.words))
     names = pairs.names
-    # Two words that meet in a sentence meet in its passage, so that no logarithm of 0 is taken.
+    # What was read is part of what was counted, so that no logarithm of 0 is taken.
     log_counts = np.log(sample.meetings.together(names[pairs.query], names[pairs.key]))
     return Question(pairs, response, (log_counts,), member[names]), distance
 

@@ -13,17 +13,18 @@ the sum of s_d over the dyads of word w,
     Var β = (Σ_w S_w² - Σ_d s_d²) / (x̃·x̃)²    (each two dyads with a word in common once)
 
 never taken below Σ_d s_d² / (x̃·x̃)², the variance without clusters, and widened by n/(n - parameters) · W/(W - 1).
-Intervals are Student's with W - 1 degrees of freedom, W the number of words.
+Intervals are Student's with W - 1 degrees of freedom, W the number of words. Several runs (seeds of training, fits of
+the topics) are put together by Rubin's rules (1987), as draws of what is not known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
-from topicscope.claims.rows import exact_row, measured_row
+from topicscope.claims.rows import exact_row
 
 _ROUNDS = 500
 # Less than this share of the square of x beside levels and controls is rounding: they cannot be told apart.
@@ -32,12 +33,20 @@ _NOTHING_LEFT = 1e-9
 
 @dataclass(frozen=True)
 class Effect:
-    """β and the half-width of its 95 % interval; NaN where x cannot be told apart from controls and levels."""
+    """A number, such as β, and its standard error; NaN where x cannot be told apart from controls and levels.
+
+    clusters: what the error counts as independent (words, or articles).
+    """
 
     value: float
-    error: float
+    se: float
     pairs: int
-    words: int
+    clusters: int
+
+    @property
+    def error(self) -> float:
+        """Half-width of the 95 % interval."""
+        return float(stdtrit(self.clusters - 1, 0.975)) * self.se
 
     @property
     def excludes_zero(self) -> bool:
@@ -110,7 +119,7 @@ class Partial:
         of_word = np.bincount(each // W, sums, W) + np.bincount(each % W, sums, W)
         own = float(sums @ sums)
         variance = max(float(of_word @ of_word) - own, own) / square**2 * n / free * W / (W - 1)
-        return Effect(value, float(stdtrit(W - 1, 0.975) * np.sqrt(variance)), n, W)
+        return Effect(value, float(np.sqrt(variance)), n, W)
 
 
 def shares_any(membership: np.ndarray, pairs: Pairs) -> np.ndarray:
@@ -125,16 +134,19 @@ def shuffled_effects(partial: Partial, membership: np.ndarray, times: int, seed:
     return [partial.of(shares_any(membership[rng.permutation(len(membership))], partial.pairs)) for _ in range(times)]
 
 
-def effect_row(criterion: str | None, quantity: str, effects: Iterable[Effect], **more: Any) -> dict[str, Any]:
-    """The mean effect over runs; its error is the larger of the mean half-width and the half-width over the runs.
+def effect_row(criterion: str | None, quantity: str, effects: Sequence[Effect], **more: Any) -> dict[str, Any]:
+    """The mean effect of m runs with its 95 % interval by Rubin's rules.
 
-    The first speaks of other words, the second of other runs (seeds of training, or fits of the topics).
+    Variance T = mean of se² + (1 + 1/m) B, B the variance of the m effects; Student's t with ν degrees of freedom,
+    1/ν = 1/ν_m + 1/(clusters - 1), ν_m = (m - 1) (T / ((1 + 1/m) B))².
     """
-    found = list(effects)
-    row = measured_row(criterion, quantity, [effect.value for effect in found], **more)
-    within = float(np.mean([effect.error for effect in found]))
-    error = within if row["error"] is None else max(within, row["error"])
-    return row | {"error": error, "pairs": found[0].pairs, "words": found[0].words}
+    m, values = len(effects), np.array([effect.value for effect in effects])
+    between = (1 + 1 / m) * float(values.var(ddof=1)) if m > 1 else 0.0
+    total = float(np.mean([effect.se**2 for effect in effects])) + between
+    slack = 1 / (effects[0].clusters - 1) + (between / total) ** 2 / max(m - 1, 1)
+    error = float(stdtrit(1 / slack, 0.975) * np.sqrt(total))
+    row = exact_row(criterion, quantity, float(values.mean()), **more)
+    return row | {"error": error, "seeds": m, "pairs": effects[0].pairs, "clusters": effects[0].clusters}
 
 
 def coverage_row(criterion: str, quantity: str, effects: Sequence[Effect]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from topicscope.topics.words import normalise_word, split_words
 
 @dataclass(frozen=True, eq=False)
 class WordPairs:
-    """Ordered pairs of positions i ≠ j of one sentence that both hold a word of the vocabulary, one pair a line.
+    """Ordered pairs of positions i ≠ j of one passage that both hold a word of the vocabulary, one pair a line.
 
     query, key: int64 [pair], places in `words`. document: int64 [pair], source article.
     attention: float64 [pair], A_ij · L/100 (Knowl 8), the mean over all layers and heads. distance: |i - j| in tokens.
@@ -41,15 +41,15 @@ class WordPairs:
 
 
 def read_pairs(
-    view: ModelView, corpus: Corpus, words: Sequence[str], sentences: int, progress: Progress, seed: int = 0
+    view: ModelView, corpus: Corpus, words: Sequence[str], passages: int, progress: Progress, seed: int = 0
 ) -> WordPairs:
-    """The attention of the first part of a model on a sample of sentences."""
-    units, _ = sample_units(corpus, "sentence", sentences, seed)
+    """The attention of the first part of a model on a sample of passages."""
+    units, _ = sample_units(corpus, "passage", passages, seed)
     aligned, _ = align_units(view.tokenizer, units, max_length=view.max_length)
     place = {word: i for i, word in enumerate(words)}
     articles = {name: i for i, name in enumerate(dict.fromkeys(unit.document_id for unit in aligned))}
     task, tables, done = f"reading with {view.name}", [], 0
-    with tracked(progress, task, len(aligned), "sentences"):
+    with tracked(progress, task, len(aligned), "passages"):
         for batch in make_batches(aligned):
             tables.append(_read(view, batch, aligned, place, articles))
             done += len(batch.unit_index)
@@ -120,8 +120,8 @@ class Sample:
 
 # The paper's number of topics.
 TOPICS = 100
-# Gibbs sweeps and sentences, in full and quick.
-FULL, QUICK = (300, 6000), (50, 600)
+# Gibbs sweeps, and passages that the model reads, in full and quick.
+FULL, QUICK = (300, 1500), (50, 300)
 
 
 def wikipedia(context: Context) -> Sample | None:
@@ -134,7 +134,7 @@ def _wikipedia(context: Context) -> Sample | None:
         folder, corpus = minilm_folder(), wikipedia_sample()
     except InputError:
         return None
-    sweeps, sentences = QUICK if context.quick else FULL
+    sweeps, sample = QUICK if context.quick else FULL
     view = load_model(str(folder))
     passages = list(CorpusPassages(corpus))
     seeds = 2 if context.quick else context.seeds
@@ -146,5 +146,5 @@ def _wikipedia(context: Context) -> Sample | None:
     for i, word in enumerate(words):
         if word in found:
             vectors[i] = table[found[word].token_id]
-    pairs = read_pairs(view, corpus, words, sentences, context.progress)
+    pairs = read_pairs(view, corpus, words, sample, context.progress)
     return Sample(view, topics, pairs, Meetings.of(passages, words), Meetings.of(passages[::2], words), vectors)
