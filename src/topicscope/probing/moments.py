@@ -54,7 +54,8 @@ class PartMoments:
         return cls(
             pooled=tuple(Moments.empty(pooled.shape[-1]).add(pooled[:, c]) for c in range(pooled.shape[1])),
             heads_total=heads.sum(0),
-            heads_outer=np.einsum("dclhi,dclhj->clhij", heads, heads, optimize=True),
+            # In one memory order, fresh or read back: numpy adds up in the order of memory, to the last bit.
+            heads_outer=np.ascontiguousarray(np.einsum("dclhi,dclhj->clhij", heads, heads, optimize=True)),
         )
 
     def __add__(self, other: "PartMoments") -> "PartMoments":
