@@ -42,9 +42,6 @@ def measure(context: Context) -> list[Row]:
     return [*value_rows(context), *embedding_rows(context), *attention_rows(context), *text_rows(context)]
 
 
-# --- overlapping topics ---
-
-
 @dataclass(frozen=True, eq=False)
 class Classes:
     """Which pairs of distinct words are which; bool [word word] each.
@@ -139,7 +136,10 @@ def attention_rows(context: Context) -> list[Row]:
 
 
 def mean_attention(scores: np.ndarray, counts: np.ndarray, chosen: np.ndarray) -> float:
-    """Mean of A over pairs of positions whose words are `chosen` [query key]; scores [query key], counts [document word]."""
+    """Mean of A over pairs of positions whose words are `chosen` [query key].
+
+    scores: [query key]. counts: words of plain documents, [document word].
+    """
     weight = np.exp(scores - scores.max(axis=1, keepdims=True))
     given = counts / (counts @ weight.T)  # [document query]: Σ over the query's positions of 1/Z
     total = float((given * (counts @ (weight * chosen).T)).sum())
@@ -154,16 +154,16 @@ def _gap_rows(how: str, gaps: Sequence[tuple[float, float]], criterion: str) -> 
     ]
 
 
-# --- real text ---
-
-
 def text_rows(context: Context) -> list[Row]:
-    """MiniLM on Wikipedia with ambiguous words kept and, beside it, dropped; measured for each fit of the topics."""
+    """MiniLM on Wikipedia with ambiguous words kept and, beside it, dropped; measured for each fit of the topics.
+
+    Quick leaves out the smallest threshold: lists of 3 words a topic need more text than is read then.
+    """
     sample = wikipedia(context)
     if sample is None:
         return [exact_row(None, 'Wikipedia: not run, needs pip install "topicscope[demo]"', np.nan)]
     rows = []
-    for threshold in THRESHOLDS:
+    for threshold in THRESHOLDS[1:] if context.quick else THRESHOLDS:
         kept, dropped = (
             [_members(sample.pairs, topics, threshold, overlap) for topics in sample.topics]
             for overlap in ("keep", "drop")
@@ -237,7 +237,7 @@ def ratio(pairs: WordPairs, membership: np.ndarray, *, distinct: bool = False, a
 
 
 def cosine_gap(vectors: np.ndarray, membership: np.ndarray, *, ambiguous: bool = False) -> Effect:
-    """Mean cosine of pairs of words that share a topic less that of pairs that do not; the error by jackknife (words)."""
+    """Mean cosine of pairs of words that share a topic less that of pairs that do not; jackknife error over words."""
     words = np.flatnonzero(membership.any(axis=1) & np.isfinite(vectors).all(axis=1))
     member = membership[words]
     unit = vectors[words] / np.linalg.norm(vectors[words], axis=1, keepdims=True)

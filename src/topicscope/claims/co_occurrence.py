@@ -43,9 +43,6 @@ def measure(context: Context) -> list[Row]:
     return [*embedding_rows(context), *attention_rows(context), *text_rows(context)]
 
 
-# --- what is regressed ---
-
-
 @dataclass(frozen=True, eq=False)
 class Question:
     """One response to pairs of words, their co-occurrence, and the topics.
@@ -85,7 +82,7 @@ class Question:
 
 def question_rows(context: Context, criterion: str, how: str, questions: Sequence[Question]) -> list[Row]:
     """Judged: same-topic, given co-occurrence. Beside it: a curved control, the co-occurrence, shuffled topics."""
-    times = 40 if context.quick else 200
+    times = 40 if context.quick else 100
     each = -(-times // len(questions))
     shuffled = [effect for seed, question in enumerate(questions) for effect in question.shuffled(each, seed)]
     return [
@@ -94,9 +91,6 @@ def question_rows(context: Context, criterion: str, how: str, questions: Sequenc
         effect_row(None, f"{how}: log co-occurrence, given same-topic", [q.co_occurrence() for q in questions]),
         coverage_row("shuffled", f"{how}: share of shuffled topics whose interval holds 0", shuffled),
     ]
-
-
-# --- correlated topics ---
 
 
 def expected_meetings(recipe: Recipe) -> np.ndarray:
@@ -188,9 +182,6 @@ def infinite_value_matrix(recipe: Recipe) -> np.ndarray:
     phi, masking = topic_model_of(recipe).phi, recipe.masking
     setting = Setting(len(phi), 1, 1, masking.p_mask, masking.p_correct, masking.p_random)
     return np.asarray(minimum_norm_value_matrix(phi, setting))
-
-
-# --- real text ---
 
 
 def text_rows(context: Context) -> list[Row]:

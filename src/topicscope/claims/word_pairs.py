@@ -125,7 +125,7 @@ FULL, QUICK = (300, 1500), (50, 300)
 
 
 def wikipedia(context: Context) -> Sample | None:
-    """MiniLM on the Wikipedia sample, topics fitted for each seed (quick: two); None where they are not installed."""
+    """MiniLM on the Wikipedia sample, topics fitted once a seed; None where they are not installed."""
     return context.once("wikipedia", lambda: _wikipedia(context))
 
 
@@ -137,8 +137,9 @@ def _wikipedia(context: Context) -> Sample | None:
     sweeps, sample = QUICK if context.quick else FULL
     view = load_model(str(folder))
     passages = list(CorpusPassages(corpus))
-    seeds = 2 if context.quick else context.seeds
-    topics = tuple(fit(passages, TOPICS, sweeps=sweeps, seed=s, progress=context.progress) for s in range(seeds))
+    topics = tuple(
+        fit(passages, TOPICS, sweeps=sweeps, seed=seed, progress=context.progress) for seed in range(context.seeds)
+    )
     words = topics[0].model.vocabulary.words
     found = word_token_ids(view.tokenizer, words).found
     table = view.embedding_matrix().double().numpy()
