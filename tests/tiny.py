@@ -180,10 +180,19 @@ def model_for(family: str, vocab_size: int, tokenizer: PreTrainedTokenizerFast, 
         "mt5": lambda: t.MT5Model(t.MT5Config(**t5)),
         "gemma": lambda: t.GemmaModel(t.GemmaConfig(**common, **grouped, head_dim=8)),
         "gemma2": lambda: t.Gemma2Model(
-            t.Gemma2Config(**common, **grouped, head_dim=8, sliding_window=6, attn_logit_softcapping=0.2)
+            t.Gemma2Config(
+                **common, **grouped, head_dim=8, sliding_window=6, attn_logit_softcapping=0.5, query_pre_attn_scalar=8
+            )
         ),
         "gemma3_text": lambda: t.Gemma3TextModel(
-            t.Gemma3TextConfig(**common, **grouped, head_dim=8, sliding_window=6, sliding_window_pattern=2)
+            t.Gemma3TextConfig(
+                **common,
+                **grouped,
+                head_dim=8,
+                sliding_window=6,
+                query_pre_attn_scalar=8,
+                layer_types=["sliding_attention", "full_attention"],
+            )
         ),
         "gpt_oss": lambda: t.GptOssModel(
             t.GptOssConfig(

@@ -9,8 +9,9 @@ tokens and pieces are merged, A_ij is the attention to j summed over its tokens,
 Axes: b unit of the batch, c configuration, k pair class, h head, w weighting of rows, d document.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from topicscope.probing.model import ModelView, PartSpec
 from topicscope.probing.pair_blocks import BINNED, DISTANCE_EDGES, NUM_BINS, distance_bin
 from topicscope.probing.registry import NotFactored
 from topicscope.probing.sides import Side, text_side
-from topicscope.topics.pairs import PairClass
+from topicscope.topics.pairs import NOT_A_WORD, PairClass
 
 __all__ = ["BINNED", "DISTANCE_EDGES", "NUM_BINS", "NUM_CLASSES", "PartSums", "distance_bin", "sum_attention"]
 
@@ -41,6 +42,7 @@ class PartSums:
     counts: np.ndarray  # [document, configuration, class]
     binned: np.ndarray  # [document, configuration, binned class, distance bin], mean over layers and heads
     binned_counts: np.ndarray  # the same shape
+    rows: np.ndarray  # [document, 3]: queries read; those left out for a NaN; 1 - Σ_k A_qk over the others (sinks)
 
     @classmethod
     def zeros(cls, part: PartSpec, documents: int, configurations: int) -> "PartSums":
@@ -54,6 +56,7 @@ class PartSums:
             counts=np.zeros((documents, configurations, NUM_CLASSES), dtype=np.int64),
             binned=np.zeros(bins),
             binned_counts=np.zeros(bins, dtype=np.int64),
+            rows=np.zeros((documents, 3)),
         )
 
     def add(self, document: np.ndarray, scale: np.ndarray, found: "_Found") -> None:
@@ -68,6 +71,7 @@ class PartSums:
         np.add.at(self.counts, document, found.sums.counts)
         np.add.at(self.binned, document, binned * scale[:, None, None, None])
         np.add.at(self.binned_counts, document, counts.astype(np.int64))
+        np.add.at(self.rows, document, found.rows.numpy())
 
 
 @dataclass
@@ -76,6 +80,7 @@ class _Found:
 
     sums: DenseSums | FactoredSums
     layers: dict[int, torch.Tensor]
+    rows: torch.Tensor  # [b, 3], see `PartSums.rows`
 
 
 def sum_attention(
@@ -107,26 +112,41 @@ def _read(view: ModelView, batch: Batch, texts: Sequence[AlignedUnit], lookup: T
     if view.can_be_factored(batch):
         side = text_side(texts, batch.attention_mask, lookup, aligned=True)
         try:
-            return _read_by(view, FactoredSums, side, lambda hear: view.run_factored(batch, hear))
+            found, hear = _prepared(view, FactoredSums, side, {})
+            view.run_factored(batch, hear)
+            return found
         except NotFactored:
             pass  # not at this length, or not in this precision: the weights themselves decide
     side = text_side(texts, batch.attention_mask, lookup)
-    return _read_by(view, DenseSums, side, lambda hear: view.run(batch, hear))
+    found, hear = _prepared(view, DenseSums, side, {})
+    rows = view.run(batch, hear)
+    if any(bool(left_out.any()) for left_out in rows.not_a_number.values()):
+        # Which rows are lost is only known at the last layer: read again without them.
+        found, hear = _prepared(view, DenseSums, side, {n: left_out.cpu() for n, left_out in rows.not_a_number.items()})
+        view.run(batch, hear)
+    for name, part in found.items():
+        part.rows[:, 1] = rows.not_a_number[name].sum(1)
+        part.rows[:, 2] = rows.missing[name]
+    return found
 
 
-def _read_by(
+def _prepared(
     view: ModelView,
     kind: Callable[[PartSpec, Side, Side, str], DenseSums | FactoredSums],
     side: Side,
-    run: Callable[[Callable[[str, int, object], None]], None],
-) -> dict[str, _Found]:
-    found = {
-        part.name: _Found(kind(part, side.shifted(part.query_shift), side.shifted(part.key_shift), view.device), {})
-        for part in view.parts
-    }
+    left_out: Mapping[str, torch.Tensor],
+) -> tuple[dict[str, _Found], Callable[[str, int, Any], None]]:
+    """Sums without anything yet, and what adds a layer to them. left_out[part] bool [b, q]: no word stands there."""
+    found = {}
+    for part in view.parts:
+        query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
+        if part.name in left_out:
+            query = query._replace(words=query.words.masked_fill(left_out[part.name], NOT_A_WORD))
+        rows = torch.zeros(len(side.words), 3, dtype=torch.float64)
+        rows[:, 0] = (side.rank > 0).sum(1)
+        found[part.name] = _Found(kind(part, query, key, view.device), {}, rows)
 
-    def hear(part: str, layer: int, attention: object) -> None:
-        found[part].layers[layer] = found[part].sums.layer(attention)  # type: ignore[arg-type]
+    def hear(part: str, layer: int, attention: Any) -> None:
+        found[part].layers[layer] = found[part].sums.layer(attention)
 
-    run(hear)
-    return found
+    return found, hear

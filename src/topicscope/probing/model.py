@@ -19,7 +19,16 @@ from topicscope.probing.batches import Batch
 from topicscope.probing.discovery import discovered_family
 from topicscope.probing.families import Family, PartSpec, family_of
 from topicscope.probing.hooks import attention_modules, hooked
-from topicscope.probing.reading import Finished, LayerCalls, checked_attention, eager, evaluating, rolled, unrolled
+from topicscope.probing.reading import (
+    Finished,
+    LayerCalls,
+    Rows,
+    checked_attention,
+    eager,
+    evaluating,
+    rolled,
+    unrolled,
+)
 from topicscope.probing.registry import NotFactored, OnFactors, factored
 from topicscope.probing.trial import why_not_factored
 
@@ -90,15 +99,15 @@ class ModelView:
             digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    def run(self, batch: Batch, on_attention: OnAttention) -> None:
+    def run(self, batch: Batch, on_attention: OnAttention) -> Rows:
         """Hand the attention of every part and layer that is read to `on_attention(part, layer, attention)`.
 
         attention [b, h, q, k]: float32 probabilities of the heads that are read, valid until the call returns; rows
         of attended queries sum to 1 over attended keys. Only one layer is alive at a time. A sequence-to-sequence
         decoder reads the batch's own tokens moved one to the right behind its start token (as BART is trained; see
         `PartSpec.query_shift`), with the last token left out. Whichever side is padded, tokens get the positions they
-        have without padding. Evaluation mode, attention implementation and hooks are put back afterwards, also after
-        an exception.
+        have without padding. Returns what was seen of the rows, for the batch as given. Evaluation mode, attention
+        implementation and hooks are put back afterwards, also after an exception.
 
         Raises:
             RunError: a layer whose attention is missing, of a wrong shape, whose rows do not sum to 1 or, in a causal
@@ -106,12 +115,13 @@ class ModelView:
         """
         input_ids, mask, start = self._aligned(batch)
         padded_left = bool(start.any())
+        rows = Rows(self.parts, batch.attention_mask.to(self.device))
 
         def deliver(part: PartSpec, layer: int, attention: torch.Tensor | None) -> None:
             where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
             checked = checked_attention(attention, part, mask, where)
             checked = checked if part.only_heads is None else checked[:, list(part.heads)]
-            on_attention(part.name, layer, unrolled(checked, start) if padded_left else checked)
+            on_attention(part.name, layer, rows.see(part, unrolled(checked, start) if padded_left else checked))
 
         calls = LayerCalls(self.parts)
         hooks = hooked(self._model, self._family.parts, self.parts, deliver, calls)
@@ -122,6 +132,7 @@ class ModelView:
             except Finished:
                 pass
         self.paths["hooks"] += 1
+        return rows
 
     def run_factored(self, batch: Batch, on_factors: OnFactors, *, whole: bool = False) -> None:
         """Hand the factors of the attention of every part and layer that is read to `on_factors(part, layer, factors)`.

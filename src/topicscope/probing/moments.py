@@ -33,6 +33,7 @@ class PartMoments:
     pooled: tuple[Moments, ...]  # [configuration] of features as laid out above
     heads_total: np.ndarray  # [configuration, layer, head, 3 x class]
     heads_outer: np.ndarray  # [configuration, layer, head, 3 x class, 3 x class]
+    rows: np.ndarray  # [3]: queries read, those left out for a NaN, attention that sinks took
 
     @classmethod
     def of(cls, sums: PartSums) -> "PartMoments":
@@ -56,6 +57,7 @@ class PartMoments:
             heads_total=heads.sum(0),
             # In one memory order, fresh or read back: numpy adds up in the order of memory, to the last bit.
             heads_outer=np.ascontiguousarray(np.einsum("dclhi,dclhj->clhij", heads, heads, optimize=True)),
+            rows=sums.rows.sum(0),
         )
 
     def __add__(self, other: "PartMoments") -> "PartMoments":
@@ -63,6 +65,7 @@ class PartMoments:
             tuple(a.merge(b) for a, b in zip(self.pooled, other.pooled, strict=True)),
             self.heads_total + other.heads_total,
             self.heads_outer + other.heads_outer,
+            self.rows + other.rows,
         )
 
     @property
@@ -118,6 +121,7 @@ class PartMoments:
             f"{prefix}/pooled_outer": np.stack([m.outer for m in self.pooled]),
             f"{prefix}/heads_total": self.heads_total,
             f"{prefix}/heads_outer": self.heads_outer,
+            f"{prefix}/rows": self.rows,
         }
 
     @classmethod
@@ -126,7 +130,28 @@ class PartMoments:
         documents = int(arrays[f"{prefix}/documents"])
         total, outer = arrays[f"{prefix}/pooled_total"], arrays[f"{prefix}/pooled_outer"]
         pooled = tuple(Moments(documents, t, o) for t, o in zip(total, outer, strict=True))
-        return cls(pooled, arrays[f"{prefix}/heads_total"], arrays[f"{prefix}/heads_outer"])
+        return cls(pooled, arrays[f"{prefix}/heads_total"], arrays[f"{prefix}/heads_outer"], arrays[f"{prefix}/rows"])
+
+
+def rows_read(moments: Mapping[str, PartMoments]) -> tuple[dict[str, dict[str, int | float]], list[str]]:
+    """Per part how many queries were read, how many left out since a row held a NaN, and the share that sinks took.
+
+    With warnings where something was left out or is missing.
+    """
+    counts: dict[str, dict[str, int | float]] = {}
+    warnings = []
+    for name, part in moments.items():
+        read, left_out, missing = part.rows.tolist()
+        share = missing / (read - left_out) if read > left_out else 0.0
+        counts[name] = {"read": int(read), "not_a_number": int(left_out), "missing_mass": share}
+        if left_out:
+            warnings.append(
+                f"{name}: {int(left_out)} of {int(read)} rows of attention were not a number in some layer and are "
+                "left out; half precision overflows there: use --dtype float32"
+            )
+        if share:
+            warnings.append(f"{name}: learned sinks take {share:.1%} of the attention; the sums are of what words get")
+    return counts, warnings
 
 
 def _bins(classes: Sequence[PairClass]) -> tuple[np.ndarray, np.ndarray]:

@@ -89,13 +89,38 @@ class LayerCalls:
                 )
 
 
+class Rows:
+    """What was seen of the rows of attention in one reading of a batch.
+
+    not_a_number[part]: bool [b, q], the attended queries with a NaN in some layer and head, which half precision can
+    bring about; their rows are handed out as zeros. missing[part]: [b], 1 - Σ_k A_qk summed over the attended queries,
+    mean over layers and heads; 0 in parts without sinks.
+    """
+
+    def __init__(self, parts: Sequence[PartSpec], attended: torch.Tensor) -> None:
+        self.not_a_number = {part.name: torch.zeros_like(attended, dtype=torch.bool) for part in parts}
+        self.missing = {part.name: torch.zeros(len(attended), dtype=torch.float64) for part in parts}
+        self._attended = attended.bool()
+
+    def see(self, part: PartSpec, attention: Float32[torch.Tensor, "b h q k"]) -> Float32[torch.Tensor, "b h q k"]:
+        """The same layer with zeros in the rows that hold a NaN."""
+        if part.sinks:
+            missing = (1 - attention.sum(-1)).mean(1).masked_fill(~self._attended, 0).nansum(-1)
+            self.missing[part.name] += missing.double().cpu() / len(part.layers)
+        rows = attention.isnan().any(-1) & self._attended[:, None]  # [b, h, q]
+        if not bool(rows.any()):
+            return attention
+        self.not_a_number[part.name] |= rows.any(1)
+        return attention.masked_fill(rows[..., None], 0)
+
+
 def checked_attention(
     attention: torch.Tensor | None, part: PartSpec, mask: Int64[torch.Tensor, "b L"], where: str
 ) -> Float32[torch.Tensor, "b h q k"]:
     """The weights of one layer in float32, after all that must hold for them was checked.
 
     mask [b, L]: 1 for attended tokens. Rows of padded queries may hold anything. Where a part has learned sinks, rows
-    may sum to less than 1.
+    may sum to less than 1. In half precision rows may hold NaN (see `Rows`).
 
     Raises:
         RunError: no weights, a wrong shape, a row that does not sum to 1 over the attended tokens, or a causal part
@@ -112,7 +137,10 @@ def checked_attention(
     probabilities = attention.float()
     sums = torch.einsum("bhqk,bk->bhq", probabilities, mask.float())
     deviation = (sums - 1).clamp(min=0) if part.sinks else (sums - 1).abs()
-    error = float(deviation.masked_fill(mask[:, None] == 0, 0).max())
+    skipped = mask[:, None] == 0
+    if attention.dtype in (torch.float16, torch.bfloat16):
+        skipped = skipped | deviation.isnan()
+    error = float(deviation.masked_fill(skipped, 0).max())
     tolerance = ROW_SUM_TOLERANCE[attention.dtype]
     if not error <= tolerance:  # NaN fails as well
         raise RunError(
@@ -121,7 +149,8 @@ def checked_attention(
             expected=f"at most {tolerance:g}",
             where=where,
         )
-    if part.causal and float((probabilities.triu(1) * mask[:, None, :, None]).abs().max()) > 0:
+    ahead = probabilities.triu(1) * mask[:, None, :, None] if part.causal else probabilities[:0]
+    if bool((ahead.nan_to_num(0) > 0).any()):
         raise RunError("a causal part attends to later tokens: its causal mask was lost", where=where)
     return probabilities
 

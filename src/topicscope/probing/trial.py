@@ -18,7 +18,7 @@ OnAttention = Callable[[str, int, torch.Tensor], None]
 
 
 def why_not_factored(
-    run: Callable[[Batch, OnAttention], None],
+    run: Callable[[Batch, OnAttention], object],
     run_whole: Callable[[Batch, OnFactors], None],
     batch: Batch,
     parts: Sequence[PartSpec],
