@@ -16,10 +16,12 @@ from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_
 from topicscope.probing.options import DEFAULT_THRESHOLDS
 from topicscope.probing.probe import probe as run_probe
 from topicscope.probing.result import ProbeResult
-from topicscope.topics.text import OnError, open_corpus
+from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
 
 INTERRUPTED = 130
 _THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
+
+_NUMBERS = Parameter(consume_multiple=True, negative="")
 
 
 def probe(
@@ -34,7 +36,9 @@ def probe(
     controls: Whole = 5,
     topic_seeds: Whole = 1,
     overlap: Literal["drop", "keep"] = "drop",
-    pieces: Literal["skip"] = "skip",
+    pieces: Literal["skip", "merge"] = "skip",
+    layers: Annotated[tuple[Whole, ...] | None, _NUMBERS] = None,
+    heads: Annotated[tuple[Whole, ...] | None, _NUMBERS] = None,
     out: Path | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
@@ -42,14 +46,17 @@ def probe(
     id_column: str | None = None,
     encoding: str = "utf-8",
     on_error: OnError = "stop",
+    max_document_bytes: Whole = MAX_DOCUMENT_BYTES,
     language: str = "en",
     min_count: Whole = 5,
     sweeps: Whole = 300,
     seed: Whole = 0,
-    batch_size: Whole = 32,
+    batch_tokens: Whole = 4096,
+    batch_size: Whole | None = None,
     device: str = "cpu",
     dtype: str | None = None,
     revision: str | None = None,
+    trust_remote_code: str | None = None,
     json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     progress: ProgressStyle = "auto",
 ) -> int:
@@ -76,7 +83,12 @@ def probe(
     overlap
         Words of several topics belong to none of them (drop, the paper) or to all (keep).
     pieces
-        Words broken into pieces are skipped and counted.
+        Words broken into pieces are skipped and counted (the paper), or merged: attention to them is summed over their
+        pieces, from them averaged.
+    layers
+        Read these layers only, numbered from 0; the model is run no further than the last of them.
+    heads
+        Read these heads of each layer only.
     out
         Folder for the result; a fresh one under topicscope-runs/ unless given.
     resume
@@ -91,6 +103,8 @@ def probe(
         Encoding of text files.
     on_error
         A bad line ends the run, or is skipped and counted.
+    max_document_bytes
+        A longer document or line is a bad one.
     language
         Language of stop words and sentences.
     min_count
@@ -99,21 +113,32 @@ def probe(
         Gibbs sweeps of the topic model.
     seed
         Seed of the sample, the topic models and the random controls.
+    batch_tokens
+        Tokens read at once, padding counted.
     batch_size
-        Units read at once.
+        Most units read at once; as many as the tokens allow unless given.
     device
         cpu, cuda, cuda:N or mps; auto takes the best that is there.
     dtype
         float32, float16 or bfloat16.
     revision
-        Revision of the model on the hub.
+        Revision of the model on the hub; MODEL@REVISION says the same.
+    trust_remote_code
+        Run the code that comes with a model; the model's name must be repeated here.
     json
         Print result.json on stdout.
     progress
         How progress is shown on stderr.
     """
     target = Path("topicscope-runs") / f"{_slug(model)}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
-    source = open_corpus(corpus, text_column=text_column, id_column=id_column, encoding=encoding, on_error=on_error)
+    source = open_corpus(
+        corpus,
+        text_column=text_column,
+        id_column=id_column,
+        encoding=encoding,
+        on_error=on_error,
+        max_document_bytes=max_document_bytes,
+    )
     with show_progress(progress) as shown:
         result = run_probe(
             resolve_model(model),
@@ -129,10 +154,15 @@ def probe(
             min_count=min_count,
             sweeps=sweeps,
             seed=seed,
+            pieces=pieces,
+            layers=layers,
+            heads=heads,
+            batch_tokens=batch_tokens,
             batch_size=batch_size,
             device=device,
             dtype=dtype,
             revision=revision,
+            trust_remote_code=trust_remote_code,
             progress=shown,
             command=shlex.join(["topicscope", *sys.argv[1:]]),
             out=target,

@@ -11,7 +11,7 @@ from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.topics import lda
-from topicscope.topics.text import OnError, open_corpus
+from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
 from topicscope.topics.topics_file import WordList, load_any, save_topics
 
 app = cyclopts.App(name="topics", help="Fit and show topic models.", help_format="plaintext")
@@ -28,6 +28,7 @@ def fit(
     id_column: str | None = None,
     encoding: str = "utf-8",
     on_error: OnError = "stop",
+    max_document_bytes: Whole = MAX_DOCUMENT_BYTES,
     language: str = "en",
     min_count: Whole = lda.MIN_COUNT,
     sweeps: Whole = lda.SWEEPS,
@@ -46,6 +47,7 @@ def fit(
         id_column: column or JSON key of the document's id (default: its number).
         encoding: of text files.
         on_error: stop at a bad line, or skip and count it.
+        max_document_bytes: a longer document or line is a bad one.
         language: whose stop words are left out (ISO 639-1).
         min_count: least number of occurrences of a word in the vocabulary.
         sweeps: Gibbs sweeps over the text.
@@ -55,7 +57,14 @@ def fit(
         progress: how progress is shown on stderr.
     """
     _require_writable(output, overwrite)
-    text = open_corpus(corpus, text_column=text_column, id_column=id_column, encoding=encoding, on_error=on_error)
+    text = open_corpus(
+        corpus,
+        text_column=text_column,
+        id_column=id_column,
+        encoding=encoding,
+        on_error=on_error,
+        max_document_bytes=max_document_bytes,
+    )
     with show_progress(progress) as shown:
         fitted = lda.fit(
             lda.CorpusPassages(text),

@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from topicscope.errors import InputError
 from topicscope.probing.families import family_of
+from topicscope.probing.hub import why_unreachable
 from topicscope.probing.model import ModelView, view_model
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -24,36 +25,86 @@ TOKENIZER_FILES = (
 )
 
 
-def load_model(name: str, *, device: str = "cpu", dtype: str | None = None, revision: str | None = None) -> ModelView:
-    """The model called `name`: an existing folder, or a name on the Hugging Face hub.
+def load_model(
+    name: str,
+    *,
+    device: str = "cpu",
+    dtype: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: str | None = None,
+) -> ModelView:
+    """The model called `name`: an existing folder, or a name on the Hugging Face hub, `NAME@REVISION` to pin a version.
 
     A folder never touches the network. A hub name is looked up in the local cache first and only fetched when it is
-    not there, so a cached model works offline and costs no request; give `revision` to pin a version. Code from the
-    hub is never run. `HF_HUB_OFFLINE=1` forbids fetching. dtype None means float32.
+    not there, so a cached model works offline and costs no request; without a network the cache is all there is.
+    `HF_HUB_OFFLINE=1` forbids fetching. dtype None means float32. device "auto": cuda, else mps, else cpu.
+    trust_remote_code: code that comes with a model is run only where this repeats the model's name.
 
     Raises:
         InputError: no such folder or model, a folder without config, weights or tokenizer, weights that do not fit
             the architecture, an unknown dtype or a device that is not there.
-        UnsupportedModelError: a type of model outside the table of families.
+        UnsupportedModelError: a type of model that cannot be viewed.
     """
-    torch_dtype = _dtype(dtype)
+    torch_dtype, device = _dtype(dtype), best_device() if device == "auto" else device
     _check_device(device)
     folder = Path(name).expanduser()
-    source, local = (str(folder), True) if folder.is_dir() else (name, False)
+    local = folder.is_dir()
     if local:
         _check_folder(folder)
     elif _looks_like_path(name):
         raise InputError(
             "there is no such model folder", received=name, expected="a folder with config.json, weights and tokenizer"
         )
+    name, revision = pinned(name, revision)
+    if trust_remote_code not in (None, name):
+        raise InputError(
+            "code is trusted of one model only, by its name",
+            received=f"--trust-remote-code {trust_remote_code}",
+            expected=f"--trust-remote-code {name}",
+        )
+    source = str(folder) if local else name
     with _quiet():
-        options = {"revision": revision, "trust_remote_code": False}
+        options = {"revision": revision, "trust_remote_code": trust_remote_code is not None}
         if local:
             return _load(source, name, local, device, torch_dtype, options | {"local_files_only": True})
         try:
             return _load(source, name, local, device, torch_dtype, options | {"local_files_only": True})
-        except _NotFoundError:
+        except _NotFoundError as error:
+            reason = why_unreachable()
+            if reason is not None:
+                raise InputError(
+                    error.summary,
+                    received=name if revision is None else f"{name}@{revision}",
+                    expected=error.expected,
+                    where=f"not in the local cache, and {reason}",
+                    advice=error.advice,
+                ) from error
             return _load(source, name, local, device, torch_dtype, options)
+
+
+def best_device() -> str:
+    """cuda where there is one, else mps, else cpu."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def pinned(name: str, revision: str | None = None) -> tuple[str, str | None]:
+    """NAME@REVISION of the hub taken apart; the path of a folder stays as it is.
+
+    Raises:
+        InputError: nothing on one side of the @, or another `revision`.
+    """
+    plain, at, version = name.partition("@")
+    if not at or _looks_like_path(name) or Path(name).expanduser().is_dir():
+        return name, revision
+    if not plain or not version or revision not in (None, version):
+        raise InputError(
+            "one revision is needed after the @",
+            received=name if revision is None else f"{name} and --revision {revision}",
+            expected="NAME@REVISION, or NAME with --revision REVISION",
+        )
+    return plain, version
 
 
 class _NotFoundError(InputError):
@@ -102,7 +153,9 @@ def _attempt(name: str, what: str, load: Any) -> Any:
             f"the {what} of the model could not be read",
             received=name,
             where=f"{type(error).__name__}: {_first_line(error)}",
-            advice="check that the files are whole and that this version of transformers knows the model",
+            advice=f"to run the code that comes with the model, repeat its name: --trust-remote-code {name}"
+            if "trust_remote_code" in str(error)
+            else "check that the files are whole and that this version of transformers knows the model",
         ) from error
 
 
@@ -141,7 +194,10 @@ def _check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(
-            "the device cannot be used", received=device, expected="cpu, cuda, cuda:N or mps", where=_first_line(error)
+            "the device cannot be used",
+            received=device,
+            expected="auto, cpu, cuda, cuda:N or mps",
+            where=_first_line(error),
         ) from error
 
 

@@ -13,10 +13,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from topicscope.errors import InputError
 from topicscope.probing.direction import named
 from topicscope.probing.embedding_table import embedding_rows
-from topicscope.probing.loading import load_model
+from topicscope.probing.loading import load_model, pinned
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView, view_model
-from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments
+from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments, rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
 from topicscope.probing.result import ProbeResult, headline
@@ -44,6 +44,7 @@ def probe(
     device: str = "cpu",
     dtype: str | None = None,
     revision: str | None = None,
+    trust_remote_code: str | None = None,
     splitter: WordSplitter = split_words,
     progress: Progress | None = None,
     command: str | None = None,
@@ -54,7 +55,7 @@ def probe(
 ) -> ProbeResult:
     """Measure how much more a model's attention and embeddings connect words of one topic than of different topics.
 
-    model: a Hugging Face name, a folder, or a live model with its `tokenizer`.
+    model: a Hugging Face name (NAME@REVISION for a version), a folder, or a live model with its `tokenizer`.
     documents: a path, "wikipedia-sample", or live texts that can be read twice (a list, a data set).
     topics: how many LDA topics to fit on the documents, or a topics file, a labelled word list, a `Topics`, or one
         `Topics` per topic seed.
@@ -74,6 +75,8 @@ def probe(
     chosen = ProbeOptions.checked(**options)
     if resume and out is None:
         raise InputError("resume needs the folder of the run", expected="--out DIR --resume")
+    if isinstance(model, str):
+        model, revision = pinned(model, revision)
     measure = partial(
         _measure,
         model=model,
@@ -83,6 +86,7 @@ def probe(
         device=device,
         dtype=dtype,
         revision=revision,
+        trust_remote_code=trust_remote_code,
         splitter=splitter,
         progress=SilentProgress() if progress is None else progress,
         command=command,
@@ -110,13 +114,16 @@ def _measure(
     device: str,
     dtype: str | None,
     revision: str | None,
+    trust_remote_code: str | None,
     splitter: WordSplitter,
     progress: Progress,
     command: str | None,
     options: ProbeOptions,
 ) -> ProbeResult:
     corpus = _corpus(documents)
-    view = _view(model, tokenizer, device, dtype, revision)
+    view = _view(model, tokenizer, device, dtype, revision, trust_remote_code)
+    if options.layers is not None or options.heads is not None:
+        view = view.only(options.layers, options.heads)
     source = read_topics(topics)
     weights_hash = view.weights_hash()
     identity = _identity(view, weights_hash, corpus, identity_of(source), splitter, options)
@@ -145,6 +152,8 @@ def _measure(
     )
     interrupted = measured.interrupted
     warnings |= dict.fromkeys(_require_pairs(measured.moments, lookup))
+    row_counts, row_warnings = rows_read(measured.moments)
+    warnings |= dict.fromkeys(row_warnings)
     embeddings = embedding_rows(view, configurations)
     controls: list[dict[str, Any]] = []
     for number in range(0 if interrupted else options.controls):
@@ -180,6 +189,7 @@ def _measure(
         coverage={
             "text": {k: v for k, v in asdict(tokens.unit_counts).items() if k != "warnings"},
             "alignment": asdict(tokens.coverage),
+            "rows": row_counts,
             "pairs": measured.pair_counts(lookup),
         },
         warnings=tuple(warnings),
@@ -253,11 +263,14 @@ def _view(
     device: str,
     dtype: str | None,
     revision: str | None,
+    trust_remote_code: str | None,
 ) -> ModelView:
     if isinstance(model, ModelView):
         return model
     if isinstance(model, (str, Path)):
-        return load_model(str(model), device=device, dtype=dtype, revision=revision)
+        return load_model(
+            str(model), device=device, dtype=dtype, revision=revision, trust_remote_code=trust_remote_code
+        )
     if tokenizer is None:
         raise InputError(
             "a live model needs its tokenizer",
@@ -274,6 +287,7 @@ def _description(view: ModelView, weights_hash: str) -> dict[str, Any]:
         "parts": [asdict(part) for part in view.parts],
         "weights_hash": weights_hash,
         "kernel": view.kernel,
+        "attention_path": dict.fromkeys((part.name for part in view.parts), view.path),
         "dtype": view.dtype,
         "device": view.device,
         "max_length": view.max_length,

@@ -92,11 +92,14 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Read every array of an npz file; pickled content is refused.
 
     Raises:
-        InputError: no such file, or not an npz file of plain arrays.
+        InputError: no such file, not an npz file of plain arrays, or one that unpacks to more than the memory.
     """
     try:
         # Opened here, because numpy leaves the file open when it is a broken archive.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            size = sum(member.file_size for member in archive.zip.infolist())
+            if size > memory_bytes():
+                raise ValueError(f"it unpacks to {size} bytes, more than the memory of this machine")
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
         raise InputError("file not found", received=str(path), expected="an npz file") from error
@@ -118,6 +121,14 @@ def sha256_of_file(path: Path) -> str:
     """Hexadecimal sha256 of a file's bytes, read in blocks."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def memory_bytes() -> int:
+    """The memory of this machine, or what 64 bits can count where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return 2**63
 
 
 def _plain(value: Any) -> Any:

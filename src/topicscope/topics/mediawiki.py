@@ -10,7 +10,7 @@ from typing import BinaryIO
 from mwparserfromhell.parser import ParserError
 
 from topicscope.errors import InputError
-from topicscope.topics.source import Document, Faults
+from topicscope.topics.source import MAX_DOCUMENT_BYTES, Document, Faults, Source
 from topicscope.topics.wikitext import Namespaces, strip_wikitext
 
 _CHUNK = 1 << 18
@@ -31,21 +31,27 @@ class Page:
     is_redirect: bool = False
     model: str = "wikitext"
     text: str = ""
+    too_large: bool = False
 
 
 @dataclass
 class DumpTarget:
     """Receives the events of the XML parser and gathers finished pages; at most one chunk's pages are held.
 
+    max_bytes: characters of one element beyond which its page is only marked; events: how many there were.
+
     Written against `xml.etree.ElementTree.XMLParser`, whose target sees the document type before any entity of it.
     """
 
+    max_bytes: int
+    events: int = 0
     pages: list[Page] = field(default_factory=list)
     namespaces: Namespaces = field(default_factory=Namespaces)
     root: str | None = None
     _page: Page | None = None
     _path: list[str] = field(default_factory=list)
     _data: list[str] = field(default_factory=list)
+    _size: int = 0
     _key: str = ""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
@@ -55,9 +61,11 @@ class DumpTarget:
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """An element opens."""
         name = tag.rpartition("}")[2]
+        self.events += 1
         self.root = self.root or name
         self._path.append(name)
         self._data.clear()
+        self._size = 0
         if name == "page":
             self._page = Page()
         elif name == "redirect" and self._page is not None:
@@ -67,7 +75,13 @@ class DumpTarget:
 
     def data(self, data: str) -> None:
         """Characters."""
-        self._data.append(data)
+        self.events += 1
+        self._size += len(data)
+        if self._size <= self.max_bytes:
+            self._data.append(data)
+        elif self._page is not None:
+            self._page.too_large = True
+            self._data.clear()
 
     def end(self, tag: str) -> None:
         """An element closes."""
@@ -98,7 +112,7 @@ class DumpTarget:
         """The document ends."""
 
 
-def read_pages(stream: BinaryIO, where: Path) -> Iterator[tuple[Page, Namespaces]]:
+def read_pages(stream: BinaryIO, where: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[tuple[Page, Namespaces]]:
     """Every page of a dump, with the names that the site gives to files and categories.
 
     The elements `siteinfo` and `ns` may be missing: the English names are always known, and a page without a
@@ -107,9 +121,10 @@ def read_pages(stream: BinaryIO, where: Path) -> Iterator[tuple[Page, Namespaces
     Raises:
         InputError: not XML, cut off, not a MediaWiki dump, or with a document type.
     """
-    target = DumpTarget()
+    target = DumpTarget(max_bytes)
     parser = ET.XMLParser(target=target)
     chunk = b"start"
+    events = silent = 0
     try:
         while chunk:
             chunk = stream.read(_CHUNK)
@@ -117,6 +132,11 @@ def read_pages(stream: BinaryIO, where: Path) -> Iterator[tuple[Page, Namespaces
                 parser.feed(chunk)
             else:
                 parser.close()
+            # A tag without end would fill the parser's memory without an event.
+            silent = silent + len(chunk) if target.events == events else 0
+            events = target.events
+            if silent > max_bytes:
+                raise ValueError(f"more than {max_bytes} bytes in one tag or comment")
             if target.root not in (None, "mediawiki"):
                 raise InputError(
                     "the XML file is not a MediaWiki dump",
@@ -144,10 +164,13 @@ def read_pages(stream: BinaryIO, where: Path) -> Iterator[tuple[Page, Namespaces
         ) from error
 
 
-def read_dump(stream: BinaryIO, where: Path, faults: Faults) -> Iterator[Document]:
+def read_dump(stream: BinaryIO, source: Source, faults: Faults) -> Iterator[Document]:
     """The articles as plain prose; id = page title. Redirects, other namespaces and other content are counted."""
-    for page, namespaces in read_pages(stream, where):
-        if page.is_redirect or _REDIRECT.match(page.text):
+    where = source.path
+    for page, namespaces in read_pages(stream, where, source.max_document_bytes):
+        if page.too_large:
+            source.bad_length(faults, f"{where}, {page.title}")
+        elif page.is_redirect or _REDIRECT.match(page.text):
             faults.skip("redirect")
         elif page.namespace != "0" or page.model != "wikitext":
             faults.skip("not an article")

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +15,7 @@ from topicscope.topics.source import (
     COMPRESSIONS,
     Document,
     Faults,
+    SkippedLine,
     Source,
     check_encoding,
     decoded_lines,
@@ -25,6 +26,7 @@ from topicscope.topics.source import (
 
 SKIP_ADVICE = "correct it, or leave such lines out and count them with --on-error skip"
 _BATCH_ROWS = 256
+_COMPRESSED_PARQUET = 2**30
 
 
 Reader = Callable[[Source, Faults], Iterator[Document]]
@@ -94,6 +96,8 @@ def read_lines(source: Source, faults: Faults) -> Iterator[Document]:
     """Plain text, one document a line."""
     with open_bytes(source.path) as stream:
         for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
+            if isinstance(line, SkippedLine):
+                continue
             where = f"{source.path}, line {number}"
             document = row_document(faults, where, line.rstrip("\r\n"), number)
             if document is not None:
@@ -108,7 +112,10 @@ def read_folder(source: Source, faults: Faults) -> Iterator[Document]:
             faults.skip("not a .txt file")
             continue
         with open_bytes(path) as stream:
-            data = stream.read()
+            data = stream.read(source.max_document_bytes + 1)
+        if len(data) > source.max_document_bytes:
+            source.bad_length(faults, path)
+            continue
         try:
             text = data.removeprefix(b"\xef\xbb\xbf").decode(source.encoding)
         except UnicodeDecodeError as error:
@@ -123,6 +130,8 @@ def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
     """One JSON object a line."""
     with open_bytes(source.path) as stream:
         for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
+            if isinstance(line, SkippedLine):
+                continue
             where = f"{source.path}, line {number}"
             if not line.strip():
                 faults.skip("blank line")
@@ -177,9 +186,10 @@ def read_tsv(source: Source, faults: Faults) -> Iterator[Document]:
 
 def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Document]:
     # The default limit of 128 KiB a field is less than a long article.
-    csv.field_size_limit(2**31 - 1)
+    csv.field_size_limit(min(source.max_document_bytes, 2**31 - 1))
     with open_bytes(source.path) as stream:
-        rows = csv.reader(decoded_lines(source, stream, faults), delimiter=delimiter, strict=True)
+        lines = (line for line in decoded_lines(source, stream, faults) if not isinstance(line, SkippedLine))
+        rows = csv.reader(lines, delimiter=delimiter, strict=True)
         columns: list[str] | None = None
         number = 0
         while True:
@@ -214,10 +224,12 @@ def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Docu
 def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
     """The rows of a Parquet file, batch by batch."""
     with open_bytes(source.path) as stream:
-        # Parquet is read from its end, which a compressed stream cannot seek.
-        file = stream if source.path.suffix not in COMPRESSIONS else pa.BufferReader(stream.read())
-        table = pq.ParquetFile(file)
-        require_columns(source, table.schema_arrow.names)
+        # Parquet is read from its end, which a compressed stream cannot seek. Repeated texts stay one until used.
+        file = stream if source.path.suffix not in COMPRESSIONS else pa.BufferReader(_whole(source, stream))
+        schema = pq.read_schema(file)
+        require_columns(source, schema.names)
+        repeated = [source.text_column] if pa.types.is_string(schema.field(source.text_column).type) else []
+        table = pq.ParquetFile(file, read_dictionary=repeated)
         number = 0
         columns = [column for column in (source.text_column, source.id_column) if column is not None]
         for batch in table.iter_batches(_BATCH_ROWS, columns=columns):
@@ -231,15 +243,30 @@ def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
                 except ValueError:
                     faults.bad("not valid text", InputError("the text is not UTF-8", where=where, advice=SKIP_ADVICE))
                     continue
+                if isinstance(text, str) and len(text) > source.max_document_bytes:
+                    source.bad_length(faults, where)
+                    continue
                 document = row_document(faults, where, text, identity)
                 if document is not None:
                     yield document
 
 
+def _whole(source: Source, stream: BinaryIO) -> bytes:
+    data = stream.read(_COMPRESSED_PARQUET + 1)
+    if len(data) > _COMPRESSED_PARQUET:
+        raise InputError(
+            "a compressed Parquet file is too large to be unpacked in memory",
+            received=f"more than {_COMPRESSED_PARQUET} bytes",
+            where=source.path,
+            advice="unpack it first; Parquet is compressed inside already",
+        )
+    return data
+
+
 def read_mediawiki(source: Source, faults: Faults) -> Iterator[Document]:
     """The articles of a MediaWiki dump as plain prose; the encoding is the one that the XML declares."""
     with open_bytes(source.path) as stream:
-        yield from read_dump(stream, source.path, faults)
+        yield from read_dump(stream, source, faults)
 
 
 READERS: dict[str, Reader] = {

@@ -18,6 +18,7 @@ from topicscope.errors import InputError
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 OnError = Literal["stop", "skip"]
+MAX_DOCUMENT_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,19 @@ class Source:
     text_column: str = "text"
     id_column: str | None = None
     encoding: str = "utf-8"
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
+
+    def bad_length(self, faults: Faults, where: object) -> None:
+        """Report a document (or line) that is longer than allowed, which may be a decompression bomb."""
+        problem = InputError(
+            "a document is too large",
+            received=f"more than {self.max_document_bytes} bytes",
+            expected=f"at most {self.max_document_bytes} bytes in one document or line",
+            where=where,
+            advice="cut it into smaller ones, allow more with --max-document-bytes, or leave it out with "
+            "--on-error skip",
+        )
+        faults.bad("larger than --max-document-bytes", problem)
 
 
 @contextmanager
@@ -112,18 +126,35 @@ def decoded_lines(source: Source, stream: BinaryIO, faults: Faults) -> Iterator[
     """The lines of a stream as text, line breaks kept.
 
     With on_error="skip" an undecodable byte becomes a lone surrogate, by which `row_document` knows the row to leave
-    out; so a broken line inside a quoted CSV field cannot shift what follows.
+    out; so a broken line inside a quoted CSV field cannot shift what follows. A line of more than
+    `max_document_bytes` is a fault; never is more than that held.
     """
     is_utf8 = codecs.lookup(source.encoding).name.startswith("utf-8")
     errors = "strict" if faults.on_error == "stop" else "surrogateescape"
-    offset = 0
-    for number, line in enumerate(stream, start=1):
+    offset = number = 0
+    while line := stream.readline(source.max_document_bytes + 1):
+        number += 1
+        if len(line) > source.max_document_bytes and not line.endswith(b"\n"):
+            source.bad_length(faults, f"{source.path}, line {number}")
+            while line and not line.endswith(b"\n"):
+                offset += len(line)
+                line = stream.readline(_SKIPPED_AT_ONCE)
+            offset += len(line)
+            yield SkippedLine("\n")
+            continue
         try:
             # A byte order mark stands only at the start; elsewhere the character is text.
             yield line.decode("utf-8-sig" if is_utf8 and number == 1 else source.encoding, errors)
         except UnicodeDecodeError as error:
             raise not_decodable(source, line, error, offset, number) from error
         offset += len(line)
+
+
+_SKIPPED_AT_ONCE = 1 << 20
+
+
+class SkippedLine(str):
+    """Stands for a line that was left out and counted, so that the lines after it keep their numbers."""
 
 
 def not_decodable(source: Source, data: bytes, error: UnicodeDecodeError, offset: int, line: int) -> InputError:

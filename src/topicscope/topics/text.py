@@ -10,10 +10,10 @@ from typing import get_args
 
 from topicscope.errors import InputError
 from topicscope.topics.readers import reader_of
-from topicscope.topics.source import Document, Faults, OnError, Source, is_encodable
+from topicscope.topics.source import MAX_DOCUMENT_BYTES, Document, Faults, OnError, Source, is_encodable
 from topicscope.topics.wikipedia import read_sample, sample_dump
 
-__all__ = ["Corpus", "Document", "OnError", "corpus_from", "open_corpus", "wikipedia_sample"]
+__all__ = ["MAX_DOCUMENT_BYTES", "Corpus", "Document", "OnError", "corpus_from", "open_corpus", "wikipedia_sample"]
 
 SAMPLE = "wikipedia-sample"
 
@@ -82,6 +82,7 @@ def open_corpus(
     id_column: str | None = None,
     encoding: str = "utf-8",
     on_error: OnError = "stop",
+    max_document_bytes: int = MAX_DOCUMENT_BYTES,
 ) -> Corpus:
     """The corpus in a file or folder, or "wikipedia-sample".
 
@@ -96,7 +97,8 @@ def open_corpus(
 
     Each also with .gz, .bz2 or .zst behind it. Numbers count from 1. `text_column` ("text" by default) and
     `id_column` name the columns or JSON keys. With on_error="skip" bad lines are left out and counted in
-    `Corpus.skipped`. The first document is read at once, so that most errors come before any work is done.
+    `Corpus.skipped`. A document or line of more than `max_document_bytes` bytes is bad too, so that a decompression
+    bomb cannot fill the memory. The first document is read at once, so that most errors come before any work is done.
 
     Raises:
         InputError: missing or unreadable source, unknown extension or encoding, no document, a missing column, and
@@ -104,9 +106,11 @@ def open_corpus(
     """
     if on_error not in get_args(OnError):
         raise InputError("unknown on_error", received=on_error, expected='"stop" or "skip"')
+    if max_document_bytes < 1:
+        raise InputError("bad option --max-document-bytes", received=max_document_bytes, expected="at least 1")
     if str(source) == SAMPLE:
         return wikipedia_sample()
-    place = Source(Path(source).expanduser(), text_column or "text", id_column, encoding)
+    place = Source(Path(source).expanduser(), text_column or "text", id_column, encoding, max_document_bytes)
     read = reader_of(place)
     corpus = Corpus(place.path.name, lambda faults: read(place, faults), on_error)
     next(iter(corpus))
