@@ -1,8 +1,8 @@
 """Topic structure planted in the weights of a random model of any family, and the attention it must then have.
 
-All that moves information between positions, or tells places apart, is set to zero, so that every query and key sees the
-embedding of its own token: one vector for each topic, one for words without a topic and for specials. W_Q and W_K are
-solved so that the score of two tokens is Δ_g where they share a topic and 0 otherwise, with another Δ_g for each
+All that moves information between positions, or tells places apart, is set to zero, so that every query and key sees
+the embedding of its own token: one vector for each topic, one for words without a topic and for specials. W_Q and W_K
+are solved so that the score of two tokens is Δ_g where they share a topic and 0 otherwise, with another Δ_g for each
 key-value head g. What the model must show then follows from topics and lengths alone (`expected_ratios`).
 """
 
@@ -160,10 +160,20 @@ def expected_attention(config: Any, part: PartSpec, layer: int, head: int, topic
 
 def expected_ratios(view: ModelView, units: Sequence[AlignedUnit], topic_of: dict[str, int]) -> dict[str, np.ndarray]:
     """Mean attention of pairs of one topic over that of different topics, part -> [layer, head] (Knowl 8)."""
+    return {part: sums[..., 0] / sums[..., 1] for part, sums in _expected_means(view, units, topic_of).items()}
+
+
+def expected_ratio(view: ModelView, units: Sequence[AlignedUnit], topic_of: dict[str, int]) -> dict[str, float]:
+    """The same with the attention averaged over layers and heads first."""
+    means = {part: sums.mean((0, 1)) for part, sums in _expected_means(view, units, topic_of).items()}
+    return {part: float(same / different) for part, (same, different) in means.items()}
+
+
+def _expected_means(view: ModelView, units: Sequence[AlignedUnit], topic_of: dict[str, int]) -> dict[str, np.ndarray]:
+    """Mean attention of pairs of one topic and of different topics, part -> [layer, head, 2]."""
     found = {}
     for part in view.parts:
-        sums = np.zeros((part.num_layers, part.num_heads, 2))
-        counts = np.zeros(2)
+        sums, counts = np.zeros((part.num_layers, part.num_heads, 2)), np.zeros(2)
         for unit in units:
             topics = np.array([-1 if word is None else topic_of.get(word, -1) for word in unit.words])
             query, key = (np.concatenate([[-1] * s, topics])[: len(topics)] for s in (part.query_shift, part.key_shift))
@@ -171,10 +181,9 @@ def expected_ratios(view: ModelView, units: Sequence[AlignedUnit], topic_of: dic
             pair = (query >= 0)[:, None] & (key >= 0)[None, :] & (i != j)
             pair = pair & (j <= i) if part.causal else pair
             same = pair & (query[:, None] == key[None, :])
-            for k, kind in enumerate((same, pair & ~same)):
-                counts[k] += kind.sum()
-                for layer, head in np.ndindex(part.num_layers, part.num_heads):
-                    attention = expected_attention(view._model.config, part, layer, head, topics)
-                    sums[layer, head, k] += attention[kind].sum() * len(topics) / 100
-        found[part.name] = sums[..., 0] / counts[0] * counts[1] / sums[..., 1]
+            for layer, head in np.ndindex(part.num_layers, part.num_heads):
+                attention = expected_attention(view._model.config, part, layer, head, topics)
+                sums[layer, head] += [attention[kind].sum() * len(topics) / 100 for kind in (same, pair & ~same)]
+            counts += [same.sum(), (pair & ~same).sum()]
+        found[part.name] = sums / counts
     return found

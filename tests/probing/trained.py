@@ -1,9 +1,9 @@
 """Small models, trained here on topic-model text until they show its structure, and kept for later.
 
-T = 10 topics of v = 10 words, τ = 3 in a document of N = 100 words, width 64. Objectives: "masked" (masked language model,
-a tenth of the chosen words replaced at random), "causal" (the next word) and "sequence" (sequence to sequence: the masked
-text in, the text out). A model is drawn from a fixed seed and stored in the temporary folder under a key that names the
-recipe, this file and the libraries.
+T = 10 topics of v = 10 words, τ = 3 in a document of N = 100 words, width 64. Objectives: "masked" (masked language
+model, a tenth of the chosen words replaced at random), "causal" (the next word) and "sequence" (sequence to sequence:
+the masked text in, the text out). A model is drawn from a fixed seed and stored in the temporary folder under a key that
+names the recipe, this file and the libraries.
 """
 
 import hashlib
@@ -86,8 +86,8 @@ def _model(training: Training, tokenizer: PreTrainedTokenizerFast) -> PreTrained
         "bart": lambda: t.BartForConditionalGeneration(
             t.BartConfig(
                 **common, max_position_embeddings=WINDOW, d_model=64, encoder_layers=training.layers,
-                decoder_layers=training.layers, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=128,
-                decoder_ffn_dim=128, dropout=0.0, decoder_start_token_id=2, forced_eos_token_id=2,
+                decoder_layers=training.layers, encoder_attention_heads=4, decoder_attention_heads=4,
+                encoder_ffn_dim=128, decoder_ffn_dim=128, dropout=0.0, decoder_start_token_id=2, forced_eos_token_id=2,
             )
         ),
     }  # fmt: skip
