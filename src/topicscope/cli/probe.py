@@ -20,7 +20,6 @@ from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
 
 INTERRUPTED = 130
 _THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
-
 _NUMBERS = Parameter(consume_multiple=True, negative="")
 
 

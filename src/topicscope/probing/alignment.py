@@ -1,6 +1,7 @@
 """Which of a model's tokens are whole words of the text, found by the character spans of its fast tokenizer.
 
-A word counts only where one token is the whole word and nothing else. Everything that is lost is counted by reason:
+A word counts only where one token is the whole word and nothing else, or, where pieces are merged, several tokens are.
+Everything that is lost is counted by reason:
 
 - pieces: the tokenizer breaks the word into several tokens (or the token continues a longer one);
 - merged: one token holds the word and more;
@@ -13,12 +14,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
+from topicscope.probing.spelling import Spelling
 from topicscope.topics.units import Unit
 from topicscope.topics.words import WordSplitter, normalise_word, split_words
 
@@ -33,7 +34,8 @@ class AlignedUnit:
 
     input_ids [position]: token ids, special tokens included.
     words [position]: the normalised word where the token is exactly one whole word; None at special tokens,
-        punctuation, digits and pieces of words.
+        punctuation, digits and pieces of words. Where pieces are merged, the word stands at its first token and
+        `LATER_PIECE` at its others.
     unit: index of the unit in the sequence that was aligned; window: 0, or the number of the window in a long unit.
     """
 
@@ -95,8 +97,11 @@ def align_units(
     *,
     max_length: int,
     splitter: WordSplitter = split_words,
+    pieces: Literal["skip", "merge"] = "skip",
 ) -> tuple[list[AlignedUnit], Coverage]:
     """Tokenise units and find their words, in the order of the units.
+
+    pieces: what becomes of words of several tokens. They are lost ("skip", the paper's way), or count as one word.
 
     A unit longer than `max_length` tokens (specials included) becomes several windows, cut between words, and
     through a word only where that word alone is longer than a window. Each window gets the special tokens. Text that
@@ -105,7 +110,7 @@ def align_units(
     Raises:
         InputError: a slow tokenizer, which knows no character spans, or a window that special tokens fill.
     """
-    spelling = _Spelling(tokenizer)
+    spelling = Spelling(tokenizer)
     aligned: list[AlignedUnit] = []
     coverage = Coverage()
     if not units:
@@ -131,6 +136,7 @@ def align_units(
             spelling,
             splitter,
             max_length,
+            merge=pieces == "merge",
         )
         aligned += windows
         coverage += counts
@@ -147,7 +153,7 @@ def word_token_ids(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> 
     Raises:
         InputError: a slow tokenizer.
     """
-    spelling = _Spelling(tokenizer)
+    spelling = Spelling(tokenizer)
     found: dict[str, TokenForm] = {}
     lost = dict.fromkeys(("pieces", "unknown", "drift", "same_token"), 0)
     taken: set[int] = set()
@@ -169,46 +175,17 @@ def word_token_ids(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> 
     return WordTokens(found, lost)
 
 
-class _Spelling:
-    """Compares what a token spells with a word as the tokenizer's own normaliser would write it."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        if not tokenizer.is_fast:
-            raise InputError(
-                "the tokenizer gives no character spans, so words cannot be found in its tokens",
-                received=f"the slow {type(tokenizer).__name__}",
-                expected="a fast tokenizer",
-                advice="load it with AutoTokenizer.from_pretrained(…), or convert it to a tokenizer.json",
-            )
-        backend = tokenizer.backend_tokenizer
-        self.unknown = tokenizer.unk_token_id
-        self._normaliser = backend.normalizer
-        self.token = lru_cache(maxsize=None)(lambda token_id: backend.decode([token_id], False).strip())
-        self.word = lru_cache(maxsize=100_000)(self._normalised)
-
-    def _normalised(self, word: str) -> str:
-        text = word if self._normaliser is None else self._normaliser.normalize_str(word)
-        return str(text).replace("▁", " ").strip()
-
-    def fault(self, token_id: int, word: str) -> str | None:
-        """Why the token is not the word, or None where it is."""
-        if token_id == self.unknown:
-            return "unknown"
-        token = self.token(token_id)
-        if token == self.word(word):
-            return None
-        return "pieces" if token.startswith("##") else "drift"
-
-
 def _align(
     unit: Unit,
     index: int,
     ids: Sequence[int],
     offsets: Sequence[tuple[int, int]],
     special: Sequence[int],
-    spelling: _Spelling,
+    spelling: Spelling,
     splitter: WordSplitter,
     max_length: int,
+    *,
+    merge: bool,
 ) -> tuple[list[AlignedUnit], Coverage]:
     content = [i for i, flag in enumerate(special) if not flag]
     words = splitter(unit.text)
@@ -219,17 +196,6 @@ def _align(
     first, last = content[0], content[-1] + 1
     before, after = tuple(ids[:first]), tuple(ids[last:])
     body, spans = ids[first:last], [_trimmed(unit.text, *span) for span in offsets[first:last]]
-    at: list[str | None] = [None] * len(body)
-    # The word that each token touches, so that no window is cut through it.
-    touched: list[int | None] = [None] * len(body)
-    for number, (word, tokens) in enumerate(zip(words, _overlapping(words, spans), strict=True)):
-        for token in tokens:
-            touched[token] = number
-        reason = _fault(word, tokens, body, spans, spelling)
-        if reason is None:
-            at[tokens[0]] = normalise_word(word.text)
-        else:
-            lost[reason] += 1
     room = max_length - len(before) - len(after)
     if room < 1:
         raise InputError(
@@ -238,6 +204,19 @@ def _align(
             expected="a window of hundreds of tokens",
             advice="check the tokenizer's model_max_length",
         )
+    at: list[str | None] = [None] * len(body)
+    # The word that each token touches, so that no window is cut through it.
+    touched: list[int | None] = [None] * len(body)
+    for number, (word, tokens) in enumerate(zip(words, _overlapping(words, spans), strict=True)):
+        for token in tokens:
+            touched[token] = number
+        reason = _fault(word, tokens, body, spans, spelling, most=room if merge else 1)
+        if reason is None:
+            at[tokens[0]] = normalise_word(word.text)
+            for token in tokens[1:]:
+                at[token] = LATER_PIECE
+        else:
+            lost[reason] += 1
     windows = [
         AlignedUnit(
             document_id=unit.document_id,
@@ -254,25 +233,32 @@ def _align(
         windows=len(windows),
         tokens=sum(len(window.input_ids) for window in windows),
         words=len(words),
-        found=sum(word is not None for word in at),
+        found=len(words) - sum(lost.values()),
         lost=_by_reason(lost),
     )
     return windows, counts
 
 
 def _fault(
-    word: Any, tokens: Sequence[int], body: Sequence[int], spans: Sequence[tuple[int, int]], spelling: _Spelling
+    word: Any,
+    tokens: Sequence[int],
+    body: Sequence[int],
+    spans: Sequence[tuple[int, int]],
+    spelling: Spelling,
+    *,
+    most: int,
 ) -> str | None:
+    """Why the tokens that touch a word are not the word, or None; most: of how many tokens a word may be."""
     if not tokens:
         return "unknown"  # the tokenizer's normaliser removed it
-    if len(tokens) > 1:
+    if len(tokens) > most:
         return "pieces"
-    token = tokens[0]
-    start, end = spans[token]
-    if body[token] != spelling.unknown and (start < word.start or end > word.end):
+    ids = tuple(body[token] for token in tokens)
+    inside = spans[tokens[0]][0] >= word.start and spans[tokens[-1]][1] <= word.end
+    if not inside and ids != (spelling.unknown,):
         return "merged"
     # The span may also be shorter, where the normaliser removed a mark at the end; the spelling decides.
-    return spelling.fault(body[token], word.text)
+    return spelling.fault(ids[0], word.text) if len(ids) == 1 else spelling.fault_of_several(ids, word.text)
 
 
 def _overlapping(words: Sequence[Any], spans: Sequence[tuple[int, int]]) -> Iterator[list[int]]:

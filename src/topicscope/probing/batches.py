@@ -29,17 +29,17 @@ class Batch:
 def make_batches(
     units: Sequence[AlignedUnit],
     *,
-    batch_size: int = 32,
-    max_tokens: int | None = 16384,
+    batch_size: int | None = None,
+    max_tokens: int | None = 4096,
     pad_side: Literal["right", "left"] = "right",
 ) -> list[Batch]:
-    """All units in batches of at most `batch_size` units and `max_tokens` tokens, padding counted.
+    """All units in batches of at most `max_tokens` tokens, padding counted, and `batch_size` units where that is given.
 
     Units are ordered by length, equal lengths by index, so that the same units always give the same batches. A unit
     longer than `max_tokens` gets a batch of its own. The side of the padding makes no difference to what
     `ModelView.run` hands out, apart from the places of the tokens.
     """
-    assert batch_size >= 1
+    assert batch_size is None or batch_size >= 1
     order = sorted(range(len(units)), key=lambda i: (len(units[i].input_ids), i))
     batches: list[Batch] = []
     rows: list[int] = []

@@ -72,12 +72,12 @@ class Block:
         query, normaliser = layer.queries(self.tokens[0])
         key = layer.keys(self.tokens[1])
         h = query.shape[1]
-        query = query.unflatten(0, (g, m)).transpose(1, 2).reshape(g * h, m, -1)
-        key = key.unflatten(0, (g, n)).permute(0, 2, 3, 1).reshape(g * h, -1, n)
-        start = normaliser.unflatten(0, (g, m)).transpose(1, 2).reshape(g * h, m, 1)
+        query = query.reshape(g, m, h, -1).transpose(1, 2).reshape(g * h, m, -1)
+        key = key.reshape(g, n, h, -1).permute(0, 2, 3, 1).reshape(g * h, -1, n)
+        start = normaliser.reshape(g, m, h).transpose(1, 2).reshape(g * h, m, 1)
         # One product gives s q·k - ℓ.
         scores = torch.baddbmm(start, query, key, beta=-1, alpha=layer.scale)
-        attention = scores.exp_().unflatten(0, (g, h))
+        attention = scores.exp_().reshape(g, h, m, n)
         return attention if self.later is None else attention.masked_fill_(self.later[:, None], 0)
 
 

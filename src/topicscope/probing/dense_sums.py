@@ -24,7 +24,7 @@ class DenseSums:
         everywhere = torch.ones_like(positions, dtype=torch.bool)
         self._readings = len(part.layers) * len(part.heads)
         self._blocks = []
-        for rows in torch.arange(units).split(max(1, PAIRS_AT_A_TIME // length**2)):
+        for rows in torch.split(torch.arange(units), max(1, PAIRS_AT_A_TIME // length**2)):
             sides = [side.take(rows, positions[rows], everywhere[rows]) for side in (query, key)]
             block = PairBlock(*sides, causal=part.causal, classes=tuple(PairClass), device=device)
             self._blocks.append((slice(int(rows[0]), int(rows[-1]) + 1), block))

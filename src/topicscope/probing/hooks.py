@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -55,6 +55,23 @@ def hooked(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def output_of(model: torch.nn.Module, name: str, inputs: dict[str, Any]) -> torch.Tensor:
+    """The output of one module; the forward pass ends there."""
+    found: list[torch.Tensor] = []
+
+    def stop(_module: torch.nn.Module, _inputs: Any, output: torch.Tensor) -> None:
+        found.append(output)
+        raise Finished
+
+    handle = model.get_submodule(name).register_forward_hook(stop)
+    try:
+        with suppress(Finished):
+            model(**inputs)
+    finally:
+        handle.remove()
+    return found[0]
 
 
 def _ask_for_weights(module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -18,15 +18,15 @@ from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.probing.batches import Batch
 from topicscope.probing.discovery import discovered_family
 from topicscope.probing.families import Family, PartSpec, family_of
-from topicscope.probing.hooks import attention_modules, hooked
+from topicscope.probing.hooks import attention_modules, hooked, output_of
 from topicscope.probing.reading import (
     Finished,
     LayerCalls,
     Rows,
+    aligned,
     checked_attention,
     eager,
     evaluating,
-    rolled,
     unrolled,
 )
 from topicscope.probing.registry import NotFactored, OnFactors, factored
@@ -47,7 +47,7 @@ class ModelView:
     name: hub name, folder or what the caller called it. model_type: e.g. "bert". parts: its stacks of attention.
     max_length: longest input in tokens, specials included. kernel: the attention implementation the model was loaded
     with; the weights are read under the eager one, which computes the same function. dtype: e.g. "float32".
-    paths: by which ways attention was read so far, "hooks" (`run`) or "registry" (`run_factored`).
+    paths: batches read by each way, "registry" (`run_factored`) or "hooks" (`run`).
     """
 
     def __init__(
@@ -75,6 +75,11 @@ class ModelView:
     def device(self) -> str:
         """Where the model computes."""
         return str(self._embedding.weight.device)
+
+    @property
+    def path(self) -> str:
+        """How attention was read so far: "registry", "hooks" or, where it depended on the batch, "registry, hooks"."""
+        return ", ".join(way for way, readings in self.paths.items() if readings)
 
     @property
     def dtype(self) -> str:
@@ -195,25 +200,15 @@ class ModelView:
         """
         if not len(token_ids):
             return self.embedding_matrix()[:0]
-        found: list[torch.Tensor] = []
-
-        def stop(_module: torch.nn.Module, _inputs: Any, output: torch.Tensor) -> None:
-            found.append(output[:, FIXED_POSITION].float().cpu())
-            raise Finished
-
+        found = []
         with torch.inference_mode(), evaluating(self._model):
-            handle = self._model.get_submodule(self._family.embedding_layer).register_forward_hook(stop)
-            try:
-                for ids in torch.split(token_ids.to(self.device), 4096):
-                    # What stands before the token does not matter: the embedding layer works token by token. It must
-                    # not be the padding token, since RoBERTa numbers its positions by counting the others.
-                    pair = torch.stack([torch.full_like(ids, self._filler_id)] * FIXED_POSITION + [ids], 1)
-                    try:
-                        self._model(**self._inputs(pair, torch.ones_like(pair)))
-                    except Finished:
-                        continue
-            finally:
-                handle.remove()
+            for ids in torch.split(token_ids.to(self.device), 4096):
+                # What stands before the token does not matter: the embedding layer works token by token. It must
+                # not be the padding token, since RoBERTa numbers its positions by counting the others.
+                pair = torch.stack([torch.full_like(ids, self._filler_id)] * FIXED_POSITION + [ids], 1)
+                inputs = self._inputs(pair, torch.ones_like(pair))
+                output = output_of(self._model, self._family.embedding_layer, inputs)
+                found.append(output[:, FIXED_POSITION].float().cpu())
         return torch.cat(found).clone()
 
     def randomised(self, seed: int) -> "ModelView":
@@ -235,11 +230,8 @@ class ModelView:
     def _aligned(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Tokens and mask with the padding on the right, on the model's device, and by how far each row was moved."""
         assert batch.input_ids.shape[1] <= self.max_length, "a unit is longer than the model's window"
-        mask = batch.attention_mask.to(self.device)
-        start = mask.argmax(1)
-        aligned, input_ids = rolled(mask, start), rolled(batch.input_ids.to(self.device), start)
-        assert bool((aligned[:, :-1] >= aligned[:, 1:]).all()), "the tokens of a unit stand in one run"
-        return input_ids.masked_fill(aligned == 0, self._pad_id), aligned, start
+        ids, mask, start = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
+        return ids.masked_fill(mask == 0, self._pad_id), mask, start
 
     @property
     def _embedding(self) -> torch.nn.Embedding:

@@ -22,11 +22,15 @@ class ProbeOptions(BaseModel):
     controls: int = Field(5, ge=0, description="random initialisations of the same architecture to compare with")
     topic_seeds: int = Field(1, ge=1, description="LDA fits with different seeds; their spread is reported")
     overlap: Literal["drop", "keep"] = Field("drop", description="words of several topics: none of them, or all")
+    pieces: Literal["skip", "merge"] = Field("skip", description="words of several tokens: left out, or one word each")
+    layers: tuple[int, ...] | None = Field(None, description="layers whose attention is read, from 0; None: all")
+    heads: tuple[int, ...] | None = Field(None, description="heads that are read of each layer, from 0; None: all")
     language: str = Field("en", min_length=2, description="language of stop words and sentences (ISO 639-1)")
     min_count: int = Field(5, ge=1, description="words rarer than this are left out of the topic model")
     sweeps: int = Field(300, ge=1, description="Gibbs sweeps of the topic model")
     seed: int = Field(0, ge=0, description="seed of the sample, the topic models and the random controls")
-    batch_size: int = Field(32, ge=1, description="units the model reads at once")
+    batch_tokens: int = Field(4096, ge=1, description="tokens the model reads at once, padding counted")
+    batch_size: int | None = Field(None, ge=1, description="most units of a batch; None: as many as the tokens allow")
     padding: Literal["right", "left"] = Field("right", description="side of the padding inside a batch")
 
     @classmethod

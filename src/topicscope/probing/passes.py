@@ -134,7 +134,9 @@ def _read(
     ids = list(dict.fromkeys(unit.document_id for unit in chunk))
     index = {document_id: i for i, document_id in enumerate(ids)}
     document_of = np.array([index[unit.document_id] for unit in chunk])
-    batches = make_batches(chunk, batch_size=options.batch_size, pad_side=options.padding)
+    batches = make_batches(
+        chunk, batch_size=options.batch_size, max_tokens=options.batch_tokens, pad_side=options.padding
+    )
     sums = sum_attention(view, _reporting(batches, progress, task, result.units), chunk, document_of, lookup)
     units = np.bincount(document_of)
     tokens = np.bincount(document_of, weights=[len(u.input_ids) for u in chunk]).astype(np.int64)

@@ -155,6 +155,16 @@ def checked_attention(
     return probabilities
 
 
+def aligned(
+    values: Int64[torch.Tensor, "b L"], mask: Int64[torch.Tensor, "b L"]
+) -> tuple[Int64[torch.Tensor, "b L"], Int64[torch.Tensor, "b L"], Int64[torch.Tensor, " b"]]:
+    """Values and mask with the padding on the right, and by how far each row was moved to the left."""
+    start = mask.argmax(1)
+    moved = rolled(mask, start)
+    assert bool((moved[:, :-1] >= moved[:, 1:]).all()), "the tokens of a unit stand in one run"
+    return rolled(values, start), moved, start
+
+
 def rolled(values: Int64[torch.Tensor, "b L"], start: Int64[torch.Tensor, " b"]) -> Int64[torch.Tensor, "b L"]:
     """Each row moved left by its `start`; what falls off comes back at the end."""
     length = values.shape[1]

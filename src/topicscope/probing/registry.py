@@ -143,5 +143,5 @@ def _mask(
 
 
 # Entries under a name of our own; they stand in nobody's way.
-AttentionInterface.register(NAME, _attend)  # type: ignore[no-untyped-call]
-AttentionMaskInterface.register(NAME, _mask)  # type: ignore[no-untyped-call]
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, _mask)

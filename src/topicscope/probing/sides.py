@@ -44,9 +44,12 @@ class Side(NamedTuple):
         """Positions `columns` [g, n] of the units `rows` [g]; no word stands where they are not `valid` [g, n]."""
         pick = rows[:, None], columns
         return Side(
-            self.words[pick].masked_fill(~valid, NOT_A_WORD),
-            tuple(topics[pick] for topics in self.topics),
-            *(field[pick] for field in (self.place, self.pieces, self.first, self.rank)),
+            words=self.words[pick].masked_fill(~valid, NOT_A_WORD),
+            topics=tuple(topics[pick] for topics in self.topics),
+            place=self.place[pick],
+            pieces=self.pieces[pick],
+            first=self.first[pick],
+            rank=self.rank[pick],
         )
 
     def shifted(self, shift: int) -> "Side":
@@ -59,12 +62,13 @@ class Side(NamedTuple):
         attended = self.rank > 0
         words = torch.full_like(self.words, NOT_A_WORD)
         words[:, shift:] = self.words[:, :-shift]
-        moved = (self.place, self.pieces, self.first)
         return Side(
-            words.masked_fill(~attended, NOT_A_WORD),
-            tuple(topics.roll(shift, 1) for topics in self.topics),
-            *(field.roll(shift, 1) for field in moved),
-            self.rank,
+            words=words.masked_fill(~attended, NOT_A_WORD),
+            topics=tuple(topics.roll(shift, 1) for topics in self.topics),
+            place=self.place.roll(shift, 1),
+            pieces=self.pieces.roll(shift, 1),
+            first=self.first.roll(shift, 1),
+            rank=self.rank,
         )
 
 
@@ -87,11 +91,12 @@ def text_side(
     pieces = np.zeros(where.shape, dtype=np.float32)
     np.add.at(pieces, (np.arange(len(where))[:, None], place), 1)
     return Side(
-        *(torch.from_numpy(words), tuple(torch.from_numpy(lookup.topics(c, words)) for c in _configurations(lookup))),
-        torch.from_numpy(place),
-        torch.from_numpy(np.take_along_axis(pieces, place, 1)),
-        torch.from_numpy(~later),
-        torch.from_numpy(np.cumsum(where, axis=1) * where),
+        words=torch.from_numpy(words),
+        topics=tuple(torch.from_numpy(lookup.topics(c, words)) for c in range(len(lookup.configurations))),
+        place=torch.from_numpy(place),
+        pieces=torch.from_numpy(np.take_along_axis(pieces, place, 1)),
+        first=torch.from_numpy(~later),
+        rank=torch.from_numpy(np.cumsum(where, axis=1) * where),
     )
 
 
@@ -121,7 +126,3 @@ def count_codes(codes: torch.Tensor, counted: torch.Tensor, classes: Sequence[Pa
     """int64 [b, c, class]: pairs of each class where `counted` [b, query, key]."""
     kept = codes.masked_fill(~counted[:, None], -1)
     return np.stack([(kept == k).sum((-1, -2)).numpy() for k in classes], axis=-1)
-
-
-def _configurations(lookup: TopicLookup) -> range:
-    return range(len(lookup.configurations))

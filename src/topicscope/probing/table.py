@@ -168,8 +168,12 @@ def head_rows(
 
 
 def with_key_value_heads(frame: pd.DataFrame, parts: Sequence[PartSpec]) -> pd.DataFrame:
-    """The head table with the key-value head that each query head reads; shared ones make a group."""
+    """The head table with the model's own numbers of layers and heads, where only some were read, and the key-value
+    head that each query head reads; shared ones make a group.
+    """
     specs = {part.name: part for part in parts}
+    frame["layer"] = [specs[part].layers[i] for part, i in zip(frame["part"], frame["layer"], strict=True)]
+    frame["head"] = [specs[part].heads[i] for part, i in zip(frame["part"], frame["head"], strict=True)]
     shared = [specs[part].key_value_head(head) for part, head in zip(frame["part"], frame["head"], strict=True)]
     frame.insert(list(frame.columns).index("head") + 1, "key_value_head", shared)
     return frame
@@ -207,11 +211,12 @@ def document_rows(
 ) -> pd.DataFrame:
     """One row per document, part, threshold and topic seed: the five class sums and counts.
 
-    Sums are of A_ij · L/100, averaged over layers and heads.
+    Sums are of A_ij · L/100, averaged over layers and heads; corrected ones (NaN unless causal) of A_ij · (i+1)/100.
     """
     frames = []
     for part in sums:
         pooled = part.heads.mean((2, 3))
+        corrected = np.full_like(pooled, math.nan) if part.corrected is None else part.corrected.mean((2, 3))
         for c, configuration in enumerate(configurations):
             columns: dict[str, Any] = {
                 "document_id": list(document_ids),
@@ -223,6 +228,7 @@ def document_rows(
             }
             for k in PairClass:
                 columns[f"sum_{k.name}"] = pooled[:, c, k]
+                columns[f"corrected_{k.name}"] = corrected[:, c, k]
                 columns[f"count_{k.name}"] = part.counts[:, c, k]
             frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)

@@ -33,6 +33,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 import topicscope.probing.alignment as alignment_module
+import topicscope.probing.spelling as spelling_module
 import topicscope.topics.units as units_module
 import topicscope.topics.words as words_module
 from topicscope.errors import RunError
@@ -157,12 +158,12 @@ def tokens_of(
 def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: ProbeOptions, max_length: int) -> str:
     """Hexadecimal name of everything that decides the content: tokenizer, text, units, code and libraries."""
     backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else ""
-    code = [Path(str(m.__file__)).read_bytes() for m in (alignment_module, units_module, words_module)]
+    code = [Path(str(m.__file__)).read_bytes() for m in (alignment_module, spelling_module, units_module, words_module)]
     made_of = {
         "tokenizer": [hashlib.sha256(backend.encode()).hexdigest(), type(tokenizer).__name__, tokenizer.unk_token_id],
         "corpus": corpus.fingerprint(),
         "unit": [options.unit, options.language, options.max_units, options.seed if options.max_units else None],
-        "pieces": getattr(options, "pieces", "skip"),
+        "pieces": options.pieces,
         "max_length": max_length,
         "code": hashlib.sha256(b"".join([*code, Path(__file__).read_bytes()])).hexdigest(),
         "libraries": [metadata.version(name) for name in ("tokenizers", "sentencex", "regex")],
@@ -206,7 +207,9 @@ def _build(
         number = 0
         while block := list(islice(units, UNITS_PER_BLOCK)):
             runs = [columns.run_of(unit) for unit in block]
-            aligned, counts = align_units(tokenizer, block, splitter=splitter, max_length=max_length)
+            aligned, counts = align_units(
+                tokenizer, block, splitter=splitter, max_length=max_length, pieces=options.pieces
+            )
             coverage += counts
             columns.append(aligned, number, runs, vocabulary)
             number += len(block)
