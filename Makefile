@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo readme test test-long lint bench clean
+.PHONY: demo readme reproduce reproduce-quick reproduction-page test test-long lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -18,6 +18,18 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/topicscope demo
+
+# Every claim of the paper with its verdict; what is finished in the folder is kept. The quick one is for a first look.
+reproduce: $(STAMP)
+	$(BIN)/topicscope reproduce --out reproduction --resume $(ARGS)
+
+reproduce-quick: $(STAMP)
+	$(BIN)/topicscope reproduce --quick --out reproduction-quick --resume $(ARGS)
+
+# docs/reproduction.md, from a full run in FOLDER.
+FOLDER ?= reproduction
+reproduction-page: $(STAMP)
+	$(BIN)/python docs/reproduction_page.py $(FOLDER)
 
 # The table and the picture of the README, from the demo that was run last.
 readme: $(STAMP)
@@ -38,4 +50,4 @@ bench: $(STAMP)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo reproduction reproduction-quick .pytest_cache .mypy_cache .ruff_cache

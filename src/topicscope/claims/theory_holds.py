@@ -5,6 +5,7 @@ from scipy.special import betaincinv
 
 from topicscope.claims.claim import Claim, Criterion, Row
 from topicscope.claims.context import Context
+from topicscope.claims.errata import errata_rows
 from topicscope.claims.rows import exact_row
 from topicscope.progress import tracked
 from topicscope.theory.theorem import Theorem
@@ -17,7 +18,7 @@ _LARGEST_MATRIX = 200  # words: beyond, the checks that build matrices take seco
 
 
 def measure(context: Context) -> list[Row]:
-    """The share of random settings in which each theorem holds; as many inside its assumptions as outside."""
+    """The share of random settings in which each theorem holds, as many inside its assumptions as outside; errata."""
     theorems = [theorem for theorem in THEOREMS if theorem.id in PAPER]
     count = QUICK if context.quick else FULL
     rows = []
@@ -26,7 +27,7 @@ def measure(context: Context) -> list[Row]:
             inside, outside = share_holding(theorem, count, np.random.default_rng(number))
             rows += [_row(theorem, inside, "inside"), _row(theorem, outside, None)]
             context.progress.update("theory-holds", 2 * count * (number + 1))
-    return [*rows, _stated_range()]
+    return [*rows, *errata_rows()]
 
 
 def share_holding(theorem: Theorem, count: int, rng: np.random.Generator) -> tuple[list[bool], list[bool]]:
@@ -66,13 +67,6 @@ def _row(theorem: Theorem, holds: list[bool], criterion: str | None) -> Row:
         settings=n,
         lowest_share=lower,
     )
-
-
-def _stated_range() -> Row:
-    """Theorem 2 says c1 ∈ (0, 1), which its assumptions do not imply; the formula holds nevertheless."""
-    s = Setting(6, 3, 2, 0.5, 0.05, 0.9)
-    c1 = s.p_random / (s.p_mask_token * s.a * s.vocabulary_size)
-    return exact_row(None, "c1 at T=6, v=3, p=(.5, .05, .9); Theorem 2 states 0 < c1 < 1", c1)
 
 
 CLAIM = Claim(
