@@ -76,6 +76,7 @@ def test_public_api_is_as_recorded() -> None:
         "UnsupportedModelError",
         "Vocabulary",
         "__version__",
+        "compare",
         "load_run",
         "probe",
         "reproduce",

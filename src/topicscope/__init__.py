@@ -22,6 +22,7 @@ _HOME = {
     "TopicscopeError": "topicscope.errors",
     "UnsupportedModelError": "topicscope.errors",
     "Vocabulary": "topicscope.topics.vocabulary",
+    "compare": "topicscope.probing.compare",
     "load_run": "topicscope.records.run_record",
     "probe": "topicscope.probing.probe",
     "reproduce": "topicscope.claims.reproduce",
