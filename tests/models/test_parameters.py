@@ -48,6 +48,12 @@ def test_block_and_diagonal_follow_the_topics_and_leave_specials_at_zero() -> No
     np.testing.assert_array_equal(block[1:, 1:], np.ones((3, 3)))
 
 
+def test_a_frozen_name_means_every_layer_and_a_layers_name_that_layer() -> None:
+    every, second = (start(ModelConfig(layers=3, frozen=names), 5).frozen for names in (("W_Q",), ("W_Q_2",)))
+    assert {"W_Q", "W_Q_2", "W_Q_3"} == every - {"W_E", "b_pred"}
+    assert {"W_Q_2"} == second - {"W_E", "b_pred"}
+
+
 def test_arrays_handed_in_are_used_and_frozen_only_where_asked() -> None:
     matrix = np.arange(16.0).reshape(4, 4)
     fixed = start(ModelConfig(value="fixed"), 4, arrays={"W_V": matrix})

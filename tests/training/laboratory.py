@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from topicscope.claims.closed_forms import resolve
 from topicscope.training import load_recipe, train
@@ -15,6 +16,24 @@ def run(name, *overrides, seeds=3):
     recipe = load_recipe(RECIPES / f"{name}.toml", overrides)
     arrays, references = resolve(recipe, recipe.arrays), resolve(recipe, recipe.references)
     return train(recipe, seeds=seeds, arrays=arrays, references=references)
+
+
+class Stop(Exception):
+    """Stands for the plug being pulled."""
+
+
+def stopped_run(recipe, folder, at: int, **kwargs) -> None:
+    class Watch:
+        def start(self, task: str, total: int | float | None, unit: str) -> None: ...
+
+        def update(self, task: str, done: int | float) -> None:
+            if done >= at:
+                raise Stop
+
+        def finish(self, task: str) -> None: ...
+
+    with pytest.raises(Stop):
+        train(recipe, out=folder, progress=Watch(), **kwargs)
 
 
 def at_step(record, step):

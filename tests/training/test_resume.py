@@ -13,6 +13,7 @@ from topicscope.errors import InputError
 from topicscope.records.run_record import load_run
 from topicscope.training import make_recipe, train
 from topicscope.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from training.laboratory import stopped_run
 
 # One process imports torch and forks a child for each attempt, so that kills are cheap; it has no threads.
 DRIVER = """
@@ -87,24 +88,6 @@ def test_killed_at_random_moments(name, tmp_path) -> None:
     assert outcome["kills"] >= 2, f"too quick to be killed (moments of seed {seed})"
     assert_same(load_run(tmp_path / "broken"), expected)
     assert {path.name for path in (tmp_path / "broken").iterdir()} == FINISHED
-
-
-class Stop(Exception):
-    """Stands for the plug being pulled."""
-
-
-def stopped_run(recipe, folder, at: int, **kwargs) -> None:
-    class Watch:
-        def start(self, task: str, total: int | float | None, unit: str) -> None: ...
-
-        def update(self, task: str, done: int | float) -> None:
-            if done >= at:
-                raise Stop
-
-        def finish(self, task: str) -> None: ...
-
-    with pytest.raises(Stop):
-        train(recipe, out=folder, progress=Watch(), **kwargs)
 
 
 def short(**training):

@@ -46,6 +46,11 @@ def test_theorem_1_in_the_population(how) -> None:
     assert (record.final["loss"] >= 1 - 1 / (G.tau * G.v) - 1e-12).all()  # the bound that nothing can beat
 
 
+def test_plain_gradient_descent_needs_more_than_250_steps() -> None:
+    record = run("embeddings", "training.optimizer=sgd", "training.learning_rate=1.0", "training.steps=250")
+    assert not any(satisfies_theorem_1(W_E) for W_E in record.weights["W_E"])
+
+
 def test_an_untrained_net_fails_the_same_check() -> None:
     for sigma in (0.05, 0.2):
         untrained = run("embeddings", "training.steps=1", "training.learning_rate=1e-12", f"model.sigma={sigma}")

@@ -58,6 +58,20 @@ def test_finite_documents_reach_the_finite_optimum_and_not_theorem_2(how) -> Non
     assert (worst_deviation(record.history[record.history.step == 0], finite_n_optimum(G3, 100)) > 0.5).all()
 
 
+def test_plain_gradient_descent_is_slow_on_the_diagonal() -> None:
+    """The contrast inside a topic has the eigenvalue ((1 - p_m) + p_m (p_c + p_r)) / (V N) of C.
+
+    That is 3.5e-4 a step at η = 2, so 6,000 steps leave an eighth of the way to the diagonal.
+    """
+    rate = 2 * 2 * (0.85 + 0.15 * 0.2) / (100 * 100)
+    assert rate == pytest.approx(3.5e-4, rel=0.01)
+    sgd = ("training.optimizer=sgd", "training.learning_rate=2.0", "training.schedule=constant", "training.average=0.0")
+    rows = run("value-matrix", "history.documents=20", "training.steps=600", *sgd).final
+    optimum = finite_n_optimum(G3, 100)
+    covered = (rows["W_V_diagonal"] - rows["W_V_same"]) / (optimum["diagonal"] - optimum["same"])
+    np.testing.assert_allclose(covered.mean(), 1 - np.exp(-600 * rate), rtol=0.05)
+
+
 def test_theorem_2_in_the_population() -> None:
     record = run("theorem-2")
     assert (worst_deviation(record.final, THEOREM_2) <= 0.001).all()

@@ -15,7 +15,9 @@ from topicscope.theory.value_matrix import (
     value_matrix_optimum,
 )
 from topicscope.topics.setting import Setting
+from topicscope.topics.topic_model import TopicModel
 from topicscope.training.data import masking_of, topic_model_of
+from topicscope.training.history import shares_topic
 from topicscope.training.recipe import Recipe
 
 _BLOCKS = ("mask_column", "different", "same", "diagonal")
@@ -37,19 +39,33 @@ def _closed_form(recipe: Recipe, parameter: str, form: str) -> np.ndarray:
     topics = topic_model_of(recipe)
     words = len(topics.vocabulary)
     padding = masking_of(recipe).num_tokens(words) - 1 - words
-    infinite = _infinite_setting(recipe, topics.num_topics)
+    infinite = _infinite_setting(recipe, topics)
     if form == "theorem-1":
+        if not _is_regular(topics):
+            raise InputError("no closed form theorem-1 for these topics", expected="disjoint topics of one size")
         bias = np.full(words + 1, -infinite.r / (infinite.a * words))
         bias[0] = 0
         return np.pad(bias, (0, padding))
-    matrix = _value_matrix(recipe, form, infinite, topics.phi)
+    matrix = _value_matrix(recipe, form, infinite, topics)
     return np.pad(matrix, (0, padding))
 
 
-def _value_matrix(recipe: Recipe, form: str, infinite: Setting, phi: np.ndarray) -> np.ndarray:
-    regular = not (recipe.data.topic_sizes or recipe.data.shared_words)
+def _is_regular(topics: TopicModel) -> bool:
+    """Whether the topics are the paper's, whichever way the recipe names them."""
+    T, V = topics.num_topics, len(topics.vocabulary)
+    return V % T == 0 and np.array_equal(topics.phi, TopicModel.disjoint(T, V // T).phi)
+
+
+def _value_matrix(recipe: Recipe, form: str, infinite: Setting, topics: TopicModel) -> np.ndarray:
+    regular = _is_regular(topics)
+    if form == "theorem-2" and not regular and np.linalg.matrix_rank(topics.phi) < topics.num_topics:
+        raise InputError(
+            "no closed form theorem-2 for these topics",
+            received="topics that are mixtures of one another",
+            expected="linearly independent rows of phi",
+        )
     if form == "theorem-2":
-        return value_matrix_optimum(infinite) if regular else minimum_norm_value_matrix(phi, infinite)
+        return value_matrix_optimum(infinite) if regular else minimum_norm_value_matrix(topics.phi, infinite)
     setting = recipe.setting()
     if form == "finite-n" and setting is not None:
         return value_matrix_optimum(setting, recipe.training.ridge.get("W_V", 0.0))
@@ -61,11 +77,12 @@ def _value_matrix(recipe: Recipe, form: str, infinite: Setting, phi: np.ndarray)
     )
 
 
-def _infinite_setting(recipe: Recipe, num_topics: int) -> Setting:
+def _infinite_setting(recipe: Recipe, topics: TopicModel) -> Setting:
     """The set-up at N = ∞. Without ridge its optimum does not depend on τ < T, so a Dirichlet law does not matter."""
     data, masking = recipe.data, recipe.masking
     tau = data.topics_per_document or 1
-    return Setting(num_topics, data.words_per_topic, tau, masking.p_mask, masking.p_correct, masking.p_random)
+    v = max(1, len(topics.vocabulary) // topics.num_topics)  # of unequal topics only the masking rates matter
+    return Setting(topics.num_topics, v, tau, masking.p_mask, masking.p_correct, masking.p_random)
 
 
 def add_theory(record: RunRecord, recipe: Recipe) -> None:
@@ -77,8 +94,9 @@ def add_theory(record: RunRecord, recipe: Recipe) -> None:
             {n: [row[f"W_V_{n}"] for row in final] for n in _BLOCKS}, theory, reason
         )
     if "E_diagonal" in final[0]:
-        v = recipe.data.words_per_topic
-        gaps = [((v - 1) * row["E_same"] + row["E_diagonal"]) / v - row["E_different"] for row in final]
+        share = shares_topic(topic_model_of(recipe))
+        own = 1 / share.sum(axis=1).mean()  # share of self-pairs among all pairs of words with a common topic
+        gaps = [(1 - own) * row["E_same"] + own * row["E_diagonal"] - row["E_different"] for row in final]
         theory, reason = _embedding_theory(recipe)
         record.summary["embedding"] = _beside({"gap": gaps}, theory, reason)
 

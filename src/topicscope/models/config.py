@@ -46,7 +46,11 @@ class ModelConfig(BaseModel):
     positions: int = Field(0, ge=0, description="learned positions for documents up to this length; 0: none")
     sigma: float = Field(0.02, ge=0, description="standard deviation of the centred normal start of every matrix")
     sigmas: dict[str, float] = Field(default_factory=dict, description="the same for single matrices, by name")
-    frozen: tuple[str, ...] = Field((), description="further parameters that keep their start value, by name")
+    frozen: tuple[str, ...] = Field(
+        (),
+        description="further parameters that keep their start value, by name: W_Q freezes that of every layer, W_Q_2 "
+        "only the second layer's",
+    )
 
     @model_validator(mode="after")
     def _parts_agree(self) -> "ModelConfig":

@@ -145,6 +145,6 @@ def _value(kind: str, size: int, topic_model: TopicModel | None) -> np.ndarray:
     if topic_model is None:
         raise InputError(f'value = "{kind}" needs the topic model', expected="topic_model=")
     words = len(topic_model.vocabulary)
-    member = (topic_model.phi > 0).astype(np.float64)
+    member = topic_model.members.astype(np.float64)
     block = np.minimum(member.T @ member, 1) if kind == "block" else np.eye(words)
     return np.pad(block, (1, size - 1 - words))

@@ -1,5 +1,6 @@
 """Documents of a topic model: topics per document, then words, vectorised and from one seeded generator."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,26 @@ class Documents:
     words: np.ndarray
     lengths: np.ndarray
     vocabulary_size: int
+
+    @classmethod
+    def of(cls, documents: Sequence[Sequence[int]], vocabulary_size: int) -> "Documents":
+        """From lists of word ids 1..V, one a document; no document may be empty.
+
+        Raises:
+            InputError: no documents, an empty one, or an id that is no word.
+        """
+        lengths = np.array([len(document) for document in documents], dtype=np.int64)
+        if len(lengths) == 0 or lengths.min() == 0:
+            empty = np.flatnonzero(lengths == 0)[:10].tolist()
+            raise InputError("documents need words", received=f"empty: {empty}" if empty else "no documents")
+        words = np.concatenate([np.asarray(document) for document in documents])
+        if words.dtype.kind not in "iu" or words.min() < 1 or words.max() > vocabulary_size:
+            raise InputError(
+                "documents hold something that is no word",
+                received=f"{words.dtype} from {words.min()} to {words.max()}",
+                expected=f"word ids from 1 to {vocabulary_size}",
+            )
+        return cls(words.astype(np.int64), lengths, vocabulary_size)
 
     def __len__(self) -> int:
         return len(self.lengths)

@@ -48,29 +48,56 @@ class MaskedBatch:
         documents = max(np.count_nonzero(per_document), 1)
         return np.asarray(self.selected / (np.maximum(per_document, 1.0) * documents))
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write as npz, so that a set of documents and masks can be used again."""
         arrays = {name: getattr(self, name) for name in _FIELDS}
-        write_npz(path, {**arrays, "vocabulary_size": np.asarray(self.vocabulary_size)})
+        write_npz(Path(path), {**arrays, "vocabulary_size": np.asarray(self.vocabulary_size)})
 
     @classmethod
-    def load(cls, path: Path) -> "MaskedBatch":
+    def load(cls, path: Path | str) -> "MaskedBatch":
         """Read what `save` wrote.
 
         Raises:
-            InputError: an array is missing, shapes differ, or a token id lies outside the vocabulary.
+            InputError: an array is missing or of another type or shape, a token id lies outside the vocabulary, a
+                selected position is no word, or nothing is selected.
         """
+        path = Path(path)
         arrays = read_npz(path)
         missing = [name for name in (*_FIELDS, "vocabulary_size") if name not in arrays]
         if missing:
             raise InputError("not a set of masked documents", received=sorted(arrays), expected=missing, where=path)
+        kinds = {**dict.fromkeys(_FIELDS[:2], "iu"), **dict.fromkeys(_FIELDS[2:], "b"), "vocabulary_size": "iu"}
+        wrong = [f"{name}: {arrays[name].dtype}" for name, kind in kinds.items() if arrays[name].dtype.kind not in kind]
+        if wrong or arrays["vocabulary_size"].ndim:
+            raise InputError(
+                "arrays of a masked set have the wrong type",
+                received=", ".join(wrong) or "several vocabulary sizes",
+                expected="integers (input_ids, labels, one vocabulary_size) and booleans (selected, attendable)",
+                where=path,
+            )
         size = int(arrays["vocabulary_size"])
         ids, labels = (arrays[name].astype(np.int64) for name in _FIELDS[:2])
-        selected, attendable = (arrays[name].astype(bool) for name in _FIELDS[2:])
-        if not ids.ndim == 2 or len({a.shape for a in (ids, labels, selected, attendable)}) != 1:
-            raise InputError("arrays of a masked set differ in shape", received=ids.shape, where=path)
+        selected, attendable = (arrays[name] for name in _FIELDS[2:])
+        shapes = {name: arrays[name].shape for name in _FIELDS}
+        if ids.ndim != 2 or len(set(shapes.values())) != 1:
+            raise InputError(
+                "arrays of a masked set differ in shape", received=shapes, expected="[document position]", where=path
+            )
         if ids.size and (min(ids.min(), labels.min()) < 0 or max(ids.max(), labels.max()) > size + 3):
-            raise InputError("token ids outside the vocabulary", expected=f"0 to {size + 3}", where=path)
+            raise InputError(
+                "token ids outside the vocabulary",
+                received=f"{min(ids.min(), labels.min())} to {max(ids.max(), labels.max())}",
+                expected=f"0 to {size + 3}: [MASK], {size} words, START, END, PAD",
+                where=path,
+            )
+        if ((labels[selected] < 1) | (labels[selected] > size)).any() or (ids[selected | attendable] > size + 2).any():
+            raise InputError(
+                "a selected position is no word, or padding is selected or attended",
+                expected=f"labels from 1 to {size} where selected; PAD ({size + 3}) neither selected nor attended",
+                where=path,
+            )
+        if not selected.any():
+            raise InputError("nothing is selected in a masked set", expected="at least one position", where=path)
         return cls(ids, labels, selected, attendable, size)
 
 

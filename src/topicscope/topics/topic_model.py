@@ -11,6 +11,9 @@ from topicscope.topics.vocabulary import Vocabulary
 Alpha = float | Sequence[float]
 """One Dirichlet parameter for all topics, or one for each."""
 
+# Share of a word's largest probability over topics from which on another topic is one of its topics too.
+_BELONGS = 0.1
+
 
 @dataclass(frozen=True, eq=False)
 class TopicModel:
@@ -107,6 +110,15 @@ class TopicModel:
         for topic, row in enumerate(members):
             row[(topic * step + np.arange(words_per_topic)) % len(row)] = 1
         return cls.normalised(members, Vocabulary.numbered(num_topics * step), alpha)
+
+    @property
+    def members(self) -> np.ndarray:
+        """bool [topic word]: the word belongs to the topic.
+
+        It does where it is at least a tenth as probable as in its likeliest topic. So a word may have several topics,
+        while the small positive numbers that smoothing leaves everywhere, as in LDA, make none.
+        """
+        return np.asarray((self.phi > 0) & (self.phi >= _BELONGS * self.phi.max(axis=0)))
 
     @property
     def num_topics(self) -> int:

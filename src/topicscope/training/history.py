@@ -131,8 +131,8 @@ def block_means(matrix: np.ndarray, topic_model: TopicModel) -> dict[str, float]
 
 
 def shares_topic(topic_model: TopicModel) -> np.ndarray:
-    """bool [word word]: the two words have a topic in common."""
-    member = (topic_model.phi > 0).astype(np.float64)
+    """bool [word word]: the two words have a topic in common, by `TopicModel.members`."""
+    member = topic_model.members.astype(np.float64)
     return np.asarray(member.T @ member > 0)
 
 
@@ -186,7 +186,7 @@ def _attention_of_tokens(model: Any, held_out: HeldOut, topic_model: TopicModel)
     V = len(topic_model.vocabulary)
     is_word = (batch.labels >= 1) & (batch.labels <= V)
     words = np.where(is_word, batch.labels - 1, -1)
-    member = (topic_model.phi.T > 0).astype(np.float64)[np.maximum(words, 0)] * is_word[..., None]
+    member = topic_model.members.T.astype(np.float64)[np.maximum(words, 0)] * is_word[..., None]
     place = np.broadcast_to(np.arange(words.shape[1]), words.shape)
     classes = classify_pairs(Positions(words, member, place))
     pattern = np.mean([p.detach().double().cpu().numpy().mean(axis=1) for p in model.attention(batch)], axis=0)

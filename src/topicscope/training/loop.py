@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from topicscope.errors import InputError, RunError
+from topicscope.errors import InputError
 from topicscope.models import why_not_reduced
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import Manifest, describe_environment, read_json, write_json
@@ -20,7 +20,6 @@ from topicscope.records.manifest import now
 from topicscope.records.run_record import RECIPE, SCHEMA_VERSION, SUMMARY, RunRecord, load_run
 from topicscope.topics.topic_model import TopicModel
 from topicscope.training.checkpoint import (
-    POINTER,
     Checkpoint,
     clear_after_kill,
     flatten_optimizer,
@@ -29,7 +28,8 @@ from topicscope.training.checkpoint import (
     restore_optimizer,
     save_checkpoint,
 )
-from topicscope.training.data import held_out, masking_of, streams_of, topic_model_of
+from topicscope.training.checks import check_handed_in, check_inputs, check_same, diverged
+from topicscope.training.data import held_out, inputs_of, masking_of, streams_of, topic_model_of
 from topicscope.training.engine import build_engine, parameters_of, set_weights, weights_of
 from topicscope.training.history import Meter, measured_steps
 from topicscope.training.loss import check_names, ridge_penalty
@@ -47,6 +47,7 @@ def train(
     out: Path | str | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    topic_model: TopicModel | None = None,
     arrays: Arrays | None = None,
     references: Arrays | None = None,
     progress: Progress | None = None,
@@ -57,17 +58,20 @@ def train(
     recipe: see `topicscope.training.load_recipe`. seeds: number of runs; run s starts and draws from seed + s.
     out: folder for the record and for checkpoints; nothing is written without one. resume: continue there, to the same
         numbers as an unbroken run on the same machine; a finished run is read instead.
+    topic_model: topics of one's own, any phi and alpha, instead of those of the recipe's [data].
     arrays: start or frozen values by parameter name, such as a W_V from `topicscope.theory`; W_V is [out, in].
     references: matrices whose distance is followed in the history, by parameter name.
 
     Raises:
-        InputError: parts of the recipe exclude each other, an array is missing, or the folder holds something else.
+        InputError: parts of the recipe exclude each other, an array or a file is missing, or the folder holds something
+            else: another recipe, other seeds, a run with other topics or another saved set.
         RunError: the loss is no longer finite; names the step and the last good checkpoint.
     """
     if seeds < 1:
         raise InputError("impossible number of seeds", received=seeds, expected="at least 1")
     arrays, references = arrays or {}, references or {}
-    _check_handed_in(recipe, arrays, references)
+    check_handed_in(recipe, arrays, references)
+    inputs = inputs_of(recipe, topic_model)
     folder = None if out is None else Path(out)
     if folder is None and resume:
         raise InputError("resume needs a folder", expected="out")
@@ -75,16 +79,18 @@ def train(
         clear_after_kill(folder)
     if folder is not None and resume and (folder / SUMMARY).is_file():
         record = load_run(folder)
-        _check_same(folder, recipe, seeds, record.config, record.summary["seeds"])
+        check_same(folder, recipe, seeds, record.config, record.summary["seeds"])
+        check_inputs(folder, inputs, record.manifest.sources.get("inputs", {}))
         remove_checkpoint(folder)  # in case the run was killed after its last word
         return record
-    run = _Run(recipe, seeds, arrays, references)
+    run = _Run(recipe, seeds, topic_model, inputs, arrays, references)
     if folder is not None:
         if resume and folder.exists():
             run.restore(folder)
         else:
             prepare_output_folder(folder, overwrite=overwrite)
-        write_json(folder / RECIPE, {"schema_version": SCHEMA_VERSION, "recipe": recipe.model_dump()})
+        document = {"schema_version": SCHEMA_VERSION, "recipe": recipe.model_dump()}
+        write_json(folder / RECIPE, document | ({"inputs": inputs} if inputs else {}))
     with tracked(progress or SilentProgress(), recipe.name, run.total, "steps"):
         run.go(folder, progress or SilentProgress())
     record = run.record(command)
@@ -97,10 +103,18 @@ def train(
 class _Run:
     """The state of a run between two steps; everything in it is in a checkpoint or follows from the recipe."""
 
-    def __init__(self, recipe: Recipe, seeds: int, arrays: Arrays, references: Arrays) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        seeds: int,
+        topic_model: TopicModel | None,
+        inputs: dict[str, str],
+        arrays: Arrays,
+        references: Arrays,
+    ) -> None:
         t = recipe.training
-        self.recipe, self.seeds = recipe, [t.seed + s for s in range(seeds)]
-        self.topic_model: TopicModel = topic_model_of(recipe)
+        self.recipe, self.inputs, self.seeds = recipe, inputs, [t.seed + s for s in range(seeds)]
+        self.topic_model = topic_model or topic_model_of(recipe)
         self.streams = streams_of(recipe, self.topic_model, self.seeds)
         num_tokens = masking_of(recipe).num_tokens(len(self.topic_model.vocabulary))
         self.engine = build_engine(recipe, self.topic_model, num_tokens, self.seeds, arrays)
@@ -136,7 +150,7 @@ class _Run:
             losses = self.engine.next_losses(self.streams)
             objective = ridge_penalty(parameters_of(self.engine), t.ridge, losses) if t.ridge else losses
             if not bool(torch.isfinite(objective).all()):
-                raise _diverged(self.step, objective, self.seeds, folder)
+                raise diverged(self.step, objective, self.seeds, folder)
             for module in self.engine.modules:
                 module.zero_grad(set_to_none=True)
             objective.sum().backward()  # type: ignore[no-untyped-call]
@@ -165,21 +179,23 @@ class _Run:
                 progress.update(self.recipe.name, self.step)
         self.average.apply(self.parameters)
         if not self._finite():
-            raise _diverged(self.step, objective, self.seeds, folder)
+            raise diverged(self.step, objective, self.seeds, folder)
         self.final = self.meter.measure(self.step)
         self.seconds = time.monotonic() - began
 
     def restore(self, folder: Path) -> None:
         """Go to the last checkpoint in `folder`, if there is one."""
         if (folder / RECIPE).is_file():
-            _check_same(folder, self.recipe, None, read_json(folder / RECIPE)["recipe"], None)
+            document = read_json(folder / RECIPE)
+            check_same(folder, self.recipe, None, document["recipe"], None)
+            check_inputs(folder, self.inputs, document.get("inputs", {}))
         elif any(folder.iterdir()):
             raise InputError("the folder holds no run", received=str(folder), expected="a folder of `topicscope train`")
         checkpoint = load_checkpoint(folder)
         if checkpoint is None:
             return
         state, tensors = checkpoint.state, checkpoint.tensors
-        _check_same(folder, self.recipe, len(self.seeds), state["recipe"], state["seeds"])
+        check_same(folder, self.recipe, len(self.seeds), state["recipe"], state["seeds"])
         if state["start"] != self.digest:
             raise InputError(
                 "the run in this folder started from other matrices",
@@ -245,46 +261,16 @@ class _Run:
             command=command,
             environment=describe_environment(),
             options={"seeds": self.seeds, "threads": torch.get_num_threads()},
-            sources={"start": f"sha256:{self.digest}", "arrays": recipe.arrays, "references": recipe.references},
+            sources={
+                "start": f"sha256:{self.digest}",
+                "arrays": recipe.arrays,
+                "references": recipe.references,
+                "topics": {"number": self.topic_model.num_topics, "words": len(self.topic_model.vocabulary)},
+                **({"inputs": self.inputs} if self.inputs else {}),
+            },
         )
         weights = {name: value.cpu().numpy() for name, value in weights_of(self.engine).items()}
         return RunRecord(recipe.model_dump(), manifest, history, weights, summary)
-
-
-def _check_handed_in(recipe: Recipe, arrays: Arrays, references: Arrays) -> None:
-    for what, wanted, given in (("arrays", recipe.arrays, arrays), ("references", recipe.references, references)):
-        for name, form in wanted.items():
-            if name not in given:
-                raise InputError(
-                    f"the recipe wants {name} from a closed form ({form}), which training cannot compute itself",
-                    expected=f"{what}={{'{name}': array}}",
-                    advice="use topicscope.theory, or `topicscope train`, which resolves it",
-                )
-
-
-def _check_same(folder: Path, recipe: Recipe, seeds: int | None, config: dict[str, Any], found: int | None) -> None:
-    # Through JSON both sides have lists for tuples.
-    if recipe.model_dump(mode="json") != config:
-        keys = [key for key, value in recipe.model_dump(mode="json").items() if config.get(key) != value]
-        raise InputError(
-            "the folder holds a run of another recipe",
-            received=f"differs in {', '.join(keys)}",
-            where=str(folder),
-            advice="resume with the recipe and the --set values it was started with, or choose another folder",
-        )
-    if seeds != found:
-        raise InputError("the folder holds a run of another number of seeds", received=seeds, expected=found)
-
-
-def _diverged(step: int, objective: Tensor, seeds: list[int], folder: Path | None) -> RunError:
-    bad = [seed for seed, value in zip(seeds, objective.tolist(), strict=True) if not np.isfinite(value)]
-    kept = folder is not None and (folder / POINTER).is_file()
-    return RunError(
-        f"training diverged at step {step}",
-        received=f"loss no longer finite for seed {bad or seeds}",
-        where=f"last good checkpoint: {folder / POINTER if kept and folder else 'none was written'}",
-        advice="lower training.learning_rate, add training.warmup or training.clip, or use training.dtype = 'float64'",
-    )
 
 
 def _digest(weights: Mapping[str, Tensor]) -> str:

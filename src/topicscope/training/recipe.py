@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from topicscope.errors import InputError
 from topicscope.models import ModelConfig
@@ -37,6 +37,11 @@ class Data(Table):
     shared_words: int = Field(
         default=0, ge=0, description="words that each topic shares with the next (overlapping topics)"
     )
+    phi: str | None = Field(
+        default=None,
+        description="topics of one's own instead of all these: a file beside the recipe with the matrix [topic, word] "
+        "of probabilities, npy, CSV or npz (`phi`)",
+    )
     topics_per_document: int | None = Field(
         default=None, description="τ distinct topics a document; none: Dirichlet(alpha)"
     )
@@ -56,6 +61,11 @@ class Data(Table):
         "as counts, for very long documents; population: N infinite, every document type with its weight",
     )
     documents: int = Field(default=2000, ge=1, description="size of a fixed set")
+    file: str | None = Field(
+        default=None,
+        description="a fixed set with its masks, an npz beside the recipe that `MaskedBatch.save` wrote; instead of "
+        "drawing one",
+    )
     specials: bool = Field(
         default=False, description="every document begins with START and ends with END, as in released data"
     )
@@ -68,9 +78,16 @@ class Data(Table):
             raise ValueError("population knows no linked topics")
         if self.topic_sizes is not None and self.shared_words:
             raise ValueError("topic_sizes and shared_words exclude each other")
-        topics = self.num_topics if self.topic_sizes is None else len(self.topic_sizes)
-        alphas = self.alpha if isinstance(self.alpha, tuple) else (self.alpha,) * topics
-        if len(alphas) != topics or not min(alphas) > 0:
+        if self.file is not None and self.source != "fixed":
+            raise ValueError("file belongs to source = 'fixed'")
+        sizes = {"num_topics": 10, "words_per_topic": 10, "topic_sizes": None, "shared_words": 0}
+        if self.phi is not None and any(getattr(self, name) != default for name, default in sizes.items()):
+            raise ValueError(f"phi stands instead of {', '.join(sizes)}: leave them out")
+        alphas = self.alpha if isinstance(self.alpha, tuple) else (self.alpha,)
+        topics = len(self.topic_sizes or ()) or self.num_topics
+        # How many topics a file holds is seen when it is read, and a wrong number of alphas is refused then.
+        right = isinstance(self.alpha, float) or self.phi is not None or len(alphas) == topics
+        if not right or not min(alphas, default=0) > 0:
             raise ValueError(f"alpha must be positive, one number or {topics} of them")
         return self
 
@@ -177,22 +194,29 @@ class Recipe(Table):
         description="closed forms whose distance to a trained matrix is followed: theorem-2, finite-n, diagonal (W_V)",
     )
 
+    # Kept out of what is saved and compared: a run may be resumed, and a recipe moved, with the files beside it.
+    _folder: Path = PrivateAttr(default=Path())
+
     @model_validator(mode="after")
     def _fits(self) -> "Recipe":
         if self.training.batch_size == "all" and self.data.source != "fixed":
             raise ValueError("batch_size = 'all' needs data.source = 'fixed'")
         return self
 
+    def path(self, name: str) -> Path:
+        """Where a file that the recipe names lies: beside the recipe; without a recipe file in the working folder."""
+        return self._folder / name
+
     def setting(self) -> Setting | None:
-        """The set-up in which closed forms speak of this recipe, or None: unequal, shared or linked topics, Dirichlet,
-        mixed N.
+        """The set-up in which closed forms speak of this recipe, or None: unequal, shared, linked or own topics, a
+        saved set, Dirichlet, mixed N.
 
         Raises:
             InputError: an impossible set-up.
         """
         data, masking, length = self.data, self.masking, self.data.length
         fixed_length = data.source == "population" or isinstance(length, int) or length[0] == length[1]
-        other_topics = data.topic_sizes or data.shared_words or data.linked
+        other_topics = data.topic_sizes or data.shared_words or data.linked or data.phi or data.file
         if other_topics or data.topics_per_document is None or not fixed_length:
             return None
         return Setting(
@@ -222,15 +246,16 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         raise InputError("not a TOML file", received=str(error), where=str(path)) from error
     for text in overrides:
         _override(document, text)
-    return make_recipe(document, where=str(path))
+    return make_recipe(document, where=str(path), folder=path.parent)
 
 
-def make_recipe(document: Mapping[str, Any], where: str | None = None) -> Recipe:
-    """A validated recipe from plain data; errors as in `load_recipe`."""
+def make_recipe(document: Mapping[str, Any], where: str | None = None, folder: Path | str = "") -> Recipe:
+    """A validated recipe from plain data; errors as in `load_recipe`. folder: of the files that it names."""
     try:
         recipe = Recipe.model_validate(dict(document))
     except ValidationError as error:
         raise _explain(error, where) from error
+    recipe._folder = Path(folder)
     recipe.setting()
     return recipe
 
