@@ -51,12 +51,12 @@ def discovered_family(model: PreTrainedModel, name: str) -> Family:
         raise _refused(model, name, f"it cannot be run on text alone ({type(error).__name__}: {error})") from error
     if not calls:
         raise _refused(model, name, "none of its modules hands out attention weights [batch, head, query, key]")
+    parts = tuple(_pattern(model, name, part, found) for part, found in _parts(model, name, calls).items())
     tolerance = max(ROW_SUM_TOLERANCE.get(model.dtype, 1e-3) / 10, 1e-4)
     same = [c.module for c in calls] == [c.module for c in padded]
     pairs = zip(calls, padded, strict=same)
     if not same or any(float((c.weights - d.weights).abs().max()) > tolerance for c, d in pairs):
         raise _refused(model, name, "padding changes its attention between the other tokens")
-    parts = tuple(_pattern(model, name, part, found) for part, found in _parts(model, name, calls).items())
     return Family(parts, _embedding_layer(model))
 
 
