@@ -21,8 +21,8 @@ from topicscope.records import read_npz, write_bytes, write_npz
 from topicscope.records.folder import TemporaryFolder
 
 STATE = "state.npz"
-ROWS_PER_GROUP = 65_536
-_BUFFERED_ROWS = 20_000
+ROWS_PER_GROUP = 8_192
+_BUFFERED_ROWS = 4_096
 
 
 class DocumentTable:

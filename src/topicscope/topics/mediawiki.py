@@ -1,11 +1,11 @@
 """Articles of a MediaWiki XML dump, page by page."""
 
+import io
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from mwparserfromhell.parser import ParserError
 
@@ -112,7 +112,9 @@ class DumpTarget:
         """The document ends."""
 
 
-def read_pages(stream: BinaryIO, where: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[tuple[Page, Namespaces]]:
+def read_pages(
+    stream: io.BufferedIOBase, where: Path, max_bytes: int = MAX_DOCUMENT_BYTES
+) -> Iterator[tuple[Page, Namespaces]]:
     """Every page of a dump, with the names that the site gives to files and categories.
 
     The elements `siteinfo` and `ns` may be missing: the English names are always known, and a page without a
@@ -164,7 +166,7 @@ def read_pages(stream: BinaryIO, where: Path, max_bytes: int = MAX_DOCUMENT_BYTE
         ) from error
 
 
-def read_dump(stream: BinaryIO, source: Source, faults: Faults) -> Iterator[Document]:
+def read_dump(stream: io.BufferedIOBase, source: Source, faults: Faults) -> Iterator[Document]:
     """The articles as plain prose; id = page title. Redirects, other namespaces and other content are counted."""
     where = source.path
     for page, namespaces in read_pages(stream, where, source.max_document_bytes):

@@ -1,10 +1,11 @@
 """Readers of plain text, JSON lines, CSV and Parquet, compressed or not: bytes in, documents out, one at a time."""
 
 import csv
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -251,7 +252,7 @@ def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
                     yield document
 
 
-def _whole(source: Source, stream: BinaryIO) -> bytes:
+def _whole(source: Source, stream: io.BufferedIOBase) -> bytes:
     data = stream.read(_COMPRESSED_PARQUET + 1)
     if len(data) > _COMPRESSED_PARQUET:
         raise InputError(

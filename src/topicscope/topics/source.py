@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Literal
 
 import pyarrow as pa
 
@@ -80,7 +80,7 @@ class Source:
 
 
 @contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
+def open_bytes(path: Path) -> Iterator[io.BufferedIOBase]:
     """The decompressed bytes of a file.
 
     Arrow decompresses, because it notices a truncated stream in all three formats.
@@ -94,7 +94,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
                 yield raw
                 return
             with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), COMPRESSIONS[path.suffix])) as stream:
-                yield cast(BinaryIO, stream)
+                yield stream
     except (OSError, pa.ArrowException) as error:
         raise InputError(
             "the file cannot be read",
@@ -122,7 +122,7 @@ def check_encoding(encoding: str) -> None:
         )
 
 
-def decoded_lines(source: Source, stream: BinaryIO, faults: Faults) -> Iterator[str]:
+def decoded_lines(source: Source, stream: io.BufferedIOBase, faults: Faults) -> Iterator[str]:
     """The lines of a stream as text, line breaks kept.
 
     With on_error="skip" an undecodable byte becomes a lone surrogate, by which `row_document` knows the row to leave

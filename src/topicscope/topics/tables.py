@@ -31,6 +31,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     Raises:
         InputError: no such file, not UTF-8, or not CSV.
     """
+    csv.field_size_limit(2**31 - 1)  # global, and readers of text lower it
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream, strict=True)

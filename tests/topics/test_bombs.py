@@ -1,0 +1,127 @@
+"""Small files that unpack to huge ones: bounded, counted, and the documents beside them are still read."""
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from topics.text_files import write
+from topicscope.errors import InputError
+from topicscope.records.files import memory_bytes
+from topicscope.topics import readers
+from topicscope.topics.text import open_corpus
+from topicscope.topics.topics_file import load_any
+
+LIMIT = 10_000
+HUGE = b"river " * 400_000
+REASON = "larger than --max-document-bytes"
+
+
+def bomb(kind: str) -> bytes:
+    """A huge document between two small ones."""
+    if kind == "txt":
+        return b"before\n" + HUGE + b"\nafter\n"
+    if kind == "jsonl":
+        return b'{"text": "before"}\n{"text": "' + HUGE + b'"}\n{"text": "after"}\n'
+    if kind == "csv":
+        return b"text\nbefore\n" + HUGE + b"\nafter\n"
+    if kind == "parquet":
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"text": ["before", HUGE.decode(), "after"]}), sink)
+        return sink.getvalue().to_pybytes()
+    pages = (
+        f"<page><title>{name}</title><revision><text>{text}</text></revision></page>"
+        for name, text in (("a", "before"), ("b", HUGE.decode()), ("c", "after"))
+    )
+    return f"<mediawiki>{''.join(pages)}</mediawiki>".encode()
+
+
+@pytest.mark.parametrize("kind", ["txt.bz2", "jsonl.gz", "csv.zst", "parquet", "parquet.gz", "xml.bz2"])
+def test_a_huge_document_is_refused_or_counted(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"bomb.{kind}", bomb(kind.split(".", maxsplit=1)[0]))
+    with pytest.raises(InputError) as caught:
+        list(open_corpus(path, max_document_bytes=LIMIT))
+    assert "too large" in str(caught.value)
+    assert "--max-document-bytes" in str(caught.value)
+    assert str(path) in str(caught.value)
+    corpus = open_corpus(path, on_error="skip", max_document_bytes=LIMIT)
+    assert [document.text for document in corpus] == ["before", "after"]
+    assert corpus.skipped == {REASON: 1}
+    # A line keeps its number; the rows of a CSV are counted as they are parsed.
+    numbers = {"csv": ["1", "2"], "xml": ["a", "c"]}.get(kind[:3], ["1", "3"])
+    assert [document.id for document in corpus] == numbers
+    assert len(list(open_corpus(path))) == 3, "64 MiB are allowed by default"
+
+
+def test_a_huge_file_in_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("before")
+    write(folder / "b.txt.gz", HUGE)
+    corpus = open_corpus(folder, on_error="skip", max_document_bytes=LIMIT)
+    assert [document.id for document in corpus] == ["a.txt"]
+    assert corpus.skipped == {REASON: 1}
+
+
+def test_a_huge_quoted_field_of_many_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "bomb.csv.gz", b'text\nbefore\n"' + b"river\n" * 400_000 + b'"\nafter\n')
+    with pytest.raises(InputError, match="row"):
+        list(open_corpus(path, max_document_bytes=LIMIT))
+
+
+def test_a_tag_without_end(tmp_path: Path) -> None:
+    path = write(tmp_path / "bomb.xml.bz2", b"<mediawiki><page " + b"x" * 1_000_000)
+    with pytest.raises(InputError, match=r"(?s)well-formed.*more than 10000 bytes in one tag"):
+        list(open_corpus(path, max_document_bytes=LIMIT))
+
+
+def test_a_packed_parquet_file_that_would_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "bomb.parquet.gz", bomb("parquet"))
+    monkeypatch.setattr(readers, "_COMPRESSED_PARQUET", 1000)
+    with pytest.raises(InputError, match=r"(?s)too large.*unpack it first"):
+        open_corpus(path)
+
+
+def test_memory_stays_far_below_what_a_bomb_unpacks_to(tmp_path: Path) -> None:
+    """A line of 200 MB from less than a kilobyte."""
+    path = write(tmp_path / "bomb.txt.bz2", b"river sea\n" + b"a" * 200_000_000)
+    assert path.stat().st_size < 2_000
+    script = (
+        "import resource, sys; from topicscope.topics.text import open_corpus\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "corpus = open_corpus(sys.argv[1], on_error='skip', max_document_bytes=1_000_000)\n"
+        "assert len(list(corpus)) == 1 and sum(corpus.skipped.values()) == 1\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 50
+
+
+def test_a_topics_file_that_unpacks_to_more_than_the_memory(tmp_path: Path) -> None:
+    """Its directory claims so; nothing is unpacked to find out."""
+    buffer = io.BytesIO()
+    np.savez(buffer, phi=np.ones((2, 2)))
+    with zipfile.ZipFile(buffer) as archive:
+        (member,) = archive.infolist()
+    claimed = memory_bytes() + 1
+    data = buffer.getvalue()
+    # The size in the central directory: 32 bits, so a small stand-in for the memory is compared instead.
+    assert member.file_size < claimed
+    (tmp_path / "topics.npz").write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("topicscope.records.files.memory_bytes", lambda: member.file_size - 1)
+        with pytest.raises(InputError, match=r"(?s)npz.*more than the memory"):
+            load_any(tmp_path / "topics.npz")
+
+
+def test_the_limit_itself_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(json.dumps({"text": "a"}) + "\n")
+    with pytest.raises(InputError, match="--max-document-bytes"):
+        open_corpus(tmp_path / "c.jsonl", max_document_bytes=0)
