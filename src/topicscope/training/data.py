@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def topic_model_of(recipe: Recipe) -> TopicModel:
     """
     data = recipe.data
     if data.phi is not None:
-        return load_phi(recipe.path(data.phi), data.alpha)
+        return load_phi(_file(recipe, "data.phi", data.phi), data.alpha)
     if data.topic_sizes is not None:
         return TopicModel.unequal(data.topic_sizes, data.alpha)
     if data.shared_words:
@@ -48,19 +49,23 @@ def inputs_of(recipe: Recipe, topic_model: TopicModel | None = None) -> dict[str
         raise InputError("topics are handed in, and the recipe names a file", received=f"data.phi = {recipe.data.phi}")
     digests = {}
     for key, name in (("data.phi", recipe.data.phi), ("data.file", recipe.data.file)):
-        if name is None:
-            continue
-        if not recipe.path(name).is_file():
-            raise InputError(
-                f"the file that {key} names is not there",
-                received=str(recipe.path(name)),
-                advice="names are relative to the recipe's folder",
-            )
-        digests[key] = f"sha256:{sha256_of_file(recipe.path(name))}"
+        if name is not None:
+            digests[key] = f"sha256:{sha256_of_file(_file(recipe, key, name))}"
     if topic_model is not None:
         content = topic_model.phi.tobytes() + topic_model.alpha.tobytes()
         digests["topic_model"] = f"sha256:{hashlib.sha256(content).hexdigest()}"
     return digests
+
+
+def _file(recipe: Recipe, key: str, name: str) -> Path:
+    path = recipe.path(name)
+    if not path.is_file():
+        raise InputError(
+            f"the file that {key} names is not there",
+            received=str(path),
+            advice="names are relative to the recipe's folder",
+        )
+    return path
 
 
 def masking_of(recipe: Recipe) -> Masking:
@@ -93,7 +98,7 @@ def fixed_set(recipe: Recipe, topic_model: TopicModel | None = None) -> MaskedBa
     if recipe.data.file is None:
         rng = np.random.default_rng([recipe.training.seed, _FIXED_SET])
         return masking_of(recipe).apply(rng, law_of(recipe, topic_model).draw(rng, recipe.data.documents))
-    path, words = recipe.path(recipe.data.file), len(topic_model.vocabulary)
+    path, words = _file(recipe, "data.file", recipe.data.file), len(topic_model.vocabulary)
     batch = MaskedBatch.load(path)
     if batch.vocabulary_size != words:
         raise InputError(
