@@ -88,7 +88,8 @@ def attention_of(record: RunRecord, documents: int = 60) -> Iterator[tuple[Docum
     read = Documents(words, classify_pairs(Positions(words, owner[words], place)), batch.attendable.sum(axis=1))
     for model in models_of(record):
         with torch.no_grad():
-            yield read, np.stack([pattern.double().numpy() for pattern in model.attention(batch)])
+            patterns = model.attention(batch)
+        yield read, np.stack([pattern.double().numpy() for pattern in patterns])
 
 
 def _held_out(record: RunRecord, documents: int) -> HeldOut:

@@ -37,7 +37,7 @@ class Reading:
     topics: int = 20
     sweeps: int = 100
     threshold: float = 0.01
-    fitted: int = 1500
+    fitted: int = 1000
     read: int = 300
     seed: int = 0
 

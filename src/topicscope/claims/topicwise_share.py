@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from topicscope.claims.plain_attention import PairTable
+from topicscope.topics.pairs import PairClass
 
-_TURNS = 200
-_SETTLED = 1e-9
+_TURNS = 100
+_SETTLED = 1e-7
 _TINY = 1e-300  # where a category never occurs, or a row shows nothing
 
 
@@ -31,15 +32,15 @@ def explained_share(attention: np.ndarray, row: np.ndarray, category: np.ndarray
     rest = squares - flat
     # Below the rounding of the sums there is no variation to explain.
     rest[rest <= 1e-12 * squares] = np.nan
-    explained = flat
     b = np.ones((len(total), K))
+    c, explained = _fitted(total, count, b), flat
     for _ in range(_TURNS):
-        c = _fitted(total, count, b)
         b = (c[:, None, :] @ total)[:, 0, :] / np.maximum(c**2 @ count, _TINY)
-        before, explained = explained, (_fitted(total, count, b) ** 2 * (b**2 @ count.T)).sum(axis=1)
+        c = _fitted(total, count, b)
+        before, explained = explained, (c**2 * (b**2 @ count.T)).sum(axis=1)
         if not (explained - before > _SETTLED * rest).any():
             break
-    return (explained - flat) / rest
+    return np.asarray((explained - flat) / rest)
 
 
 def _fitted(total: np.ndarray, count: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -58,9 +59,26 @@ def shuffled(category: np.ndarray, row: np.ndarray, seed: int = 0) -> np.ndarray
 
 def by_word(pairs: PairTable) -> PairTable:
     """Mean attention of every (query word, key word) that occurs, one pair each; its row is the query word."""
-    code = pairs.query * (int(pairs.key.max(initial=0)) + 1) + pairs.key
-    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    one = _averaged(pairs, pairs.query, pairs.key)
+    return replace(one, row=one.query)
+
+
+def by_topic(pairs: PairTable, topic_of: np.ndarray) -> PairTable:
+    """Mean attention of every position on the other words of one topic, one pair each; topic_of [word].
+
+    Its key is the topic and its class same or different topic: what a value matrix that is constant within topics
+    lets the loss see of attention.
+    """
+    one = _averaged(pairs, pairs.row, topic_of[pairs.key])
+    own = topic_of[one.query] == topic_of[one.key]
+    classes = np.where(own, int(PairClass.same_topic), int(PairClass.different_topic))
+    return replace(one, key=topic_of[one.key], pair_class=classes)
+
+
+def _averaged(pairs: PairTable, first: np.ndarray, second: np.ndarray) -> PairTable:
+    """One pair for each combination of two codes that occurs, with the mean of its attention."""
+    code = first * (int(second.max(initial=0)) + 1) + second
+    _, example, place = np.unique(code, return_index=True, return_inverse=True)
     count = np.bincount(place)
     means = np.stack([np.bincount(place, weights=column) / count for column in pairs.attention.T], axis=1)
-    one = pairs.only(first)
-    return replace(one, row=one.query, attention=means)
+    return replace(pairs.only(example), attention=means)
