@@ -105,7 +105,11 @@ def test_a_closed_form_for_the_wrong_parameter_is_refused(tmp_path, capsys) -> N
     assert "finite-n" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.toml")))
+# The one of pretrained models is not for training; tests/claims/test_claims_pretrained.py reads it.
+TRAINING = sorted(path.stem for path in RECIPES.glob("*.toml") if path.stem != "pretrained-table")
+
+
+@pytest.mark.parametrize("name", TRAINING)
 def test_every_recipe_runs_in_its_shortened_form(name, tmp_path, capsys) -> None:
     assert run([*arguments(name, "training.steps=3", "history.documents=5"), "--out", str(tmp_path / "run")]) == 0
     text = (RECIPES / f"{name}.toml").read_text()

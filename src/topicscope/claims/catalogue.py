@@ -5,6 +5,7 @@ from topicscope.claims import (
     attention_diagonal,
     embedding_block,
     landscape,
+    pretrained_table,
     theory_holds,
     two_stage,
     value_block,
@@ -19,4 +20,5 @@ CLAIMS: tuple[Claim, ...] = (
     attention_block.CLAIM,
     attention_diagonal.CLAIM,
     landscape.CLAIM,
+    pretrained_table.CLAIM,
 )

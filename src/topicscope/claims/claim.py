@@ -92,7 +92,9 @@ class Claim:
     | theory | names in `topicscope.theory` it is held against |
     | criteria | the verdict rule, in parts; the first is named first in the statistic |
     | measure | rows from a context; each has `criterion` (None: shown, not judged), `quantity`, `paper`, `theory`,
-    `measured`, `error` (half-width of the 95 % interval over seeds, 0 where exact) and `seeds` |
+    `measured`, `error` (half-width of the 95 % interval over seeds, 0 where exact) and `seeds`; a row that could not
+    be measured has `measured` None and a `reason`, and is counted instead of judged |
+    | inputs | what else the rows depend on, as text, such as the models given and whether they are here |
     """
 
     id: str
@@ -103,6 +105,7 @@ class Claim:
     theory: tuple[str, ...]
     criteria: tuple[Criterion, ...]
     measure: Callable[[Context], list[Row]]
+    inputs: Callable[[Context], str] | None = None
 
     @property
     def verdict_rule(self) -> str:
@@ -112,7 +115,7 @@ class Claim:
             [
                 "confirmed: every line below holds in every row that it speaks of, with its whole 95 % interval;",
                 "partly: only lines marked as not decisive fail; not_confirmed: another line fails;",
-                "not_run: a line has no row.",
+                "not_run: a line has no row; rows that could not be measured are counted, not judged.",
                 *lines,
             ]
         )
@@ -130,11 +133,13 @@ class Claim:
 
     def judge(self, rows: Sequence[Row]) -> tuple[Verdict, str]:
         """The verdict rule: a pure function of the rows' numbers; with the line that says what it rests on."""
-        answers = {c.id: [(row, c.met(row)) for row in rows if row["criterion"] == c.id] for c in self.criteria}
+        ran = [row for row in rows if _measured(row)]
+        answers = {c.id: [(row, c.met(row)) for row in ran if row["criterion"] == c.id] for c in self.criteria}
         assert {row["criterion"] for row in rows} <= {None, *answers}
+        left_out = _not_run(rows)
         silent = [c.text for c in self.criteria if not answers[c.id]]
         if silent:
-            return "not_run", f"not measured: {'; '.join(silent)}"
+            return "not_run", f"not measured: {'; '.join(silent)}{left_out}"
         failed = [(c, row) for c in self.criteria for row, met in answers[c.id] if not met]
         first = self.criteria[0]
         shown = failed or [(first, answers[first.id][0][0])]
@@ -143,9 +148,15 @@ class Claim:
         count = sum(map(len, answers.values()))
         statistic = f"{count - len(failed)} of {count} comparisons hold; {'not: ' if failed else ''}{'; '.join(facts)}"
         if not failed:
-            return "confirmed", statistic
+            return "confirmed", statistic + left_out
         verdict: Verdict = "not_confirmed" if any(c.decisive for c, _ in failed) else "partly"
-        return verdict, statistic + more
+        return verdict, statistic + more + left_out
+
+
+def _not_run(rows: Sequence[Row]) -> str:
+    """How many things were not run, and which: a row's `model`, else its quantity."""
+    names = dict.fromkeys(row.get("model") or row["quantity"] for row in rows if not _measured(row))
+    return f"; {len(names)} not run: {', '.join(names)}" if names else ""
 
 
 def _interval(row: Row) -> str:

@@ -42,6 +42,7 @@ class Context:
     | quick | shorter runs and fewer settings; each claim says which |
     | folder | where training runs are kept and resumed; None: nowhere |
     | progress | receives the state of long work |
+    | models | pretrained models to probe, by name; none: those that the claim takes by default |
     | memory | what several claims read, such as a model's attention on a corpus; kept as long as the context lives |
     | evidence | what lies in `folder` for figures to draw: of every training run {path, recipe, overrides, seeds}, of
     arrays kept {path, title, …} |
@@ -51,6 +52,7 @@ class Context:
     quick: bool = False
     folder: Path | None = None
     progress: Progress = field(default_factory=SilentProgress)
+    models: tuple[str, ...] = ()
     memory: dict[str, Any] = field(default_factory=dict)
     evidence: list[dict[str, Any]] = field(default_factory=list)
 

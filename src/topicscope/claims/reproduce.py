@@ -24,6 +24,7 @@ import pandas as pd
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import Claim, ClaimResult
 from topicscope.claims.context import Context, code_digest
+from topicscope.claims.pretrained_models import sources_of
 from topicscope.claims.recipes import recipe_path
 from topicscope.errors import InputError
 from topicscope.progress import Progress, SilentProgress, tracked
@@ -63,6 +64,7 @@ def reproduce(
     *,
     quick: bool = False,
     seeds: int | None = None,
+    models: Sequence[str] = (),
     out: Path | str | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -71,13 +73,17 @@ def reproduce(
     """Hold the paper's claims against theory and training.
 
     claims: ids; none means all. quick: shorter runs and fewer settings. seeds: independent runs behind every measured
-    number, 4 or with `quick` 3. out: folder for claims.json; nothing is written without one. resume: keep the claims
-    finished there, as long as recipes, code and options are the same, and go on with the rest.
+    number, 4 or with `quick` 3. models: pretrained models for the claim pretrained-table (minilm, mpnet, smollm2,
+    small-bert, paper for the paper's five, hub names, folders); none means all but the paper's. out: folder for
+    claims.json; nothing is written without one. resume: keep the claims finished there, as long as recipes, code and
+    options are the same, and go on with the rest.
 
     Raises:
-        InputError: an unknown claim, fewer than two seeds (a spread needs two), a folder with something else in it.
+        InputError: an unknown claim, fewer than two seeds (a spread needs two), a model folder that is not there, a
+            folder with something else in it.
     """
     chosen = _choose(claims)
+    sources_of(models)
     seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
     from topicscope.report.reproduction import write_reproduction  # drawn from the folder alone
 
@@ -88,9 +94,9 @@ def reproduce(
         raise InputError("resume needs a folder", expected="out")
     if folder is not None:
         _prepare(folder, resume)
-        write_json(folder / "manifest.json", _manifest(chosen, quick, seeds, command))
+        write_json(folder / "manifest.json", _manifest(chosen, quick, seeds, models, command))
     shown = progress or SilentProgress()
-    context = Context(seeds, quick, None if folder is None else folder / "runs", shown)
+    context = Context(seeds, quick, None if folder is None else folder / "runs", shown, tuple(models))
     results: list[ClaimResult] = []
     with tracked(shown, "claims", len(chosen), "claims"):
         for claim in chosen:
@@ -127,7 +133,7 @@ def _result(claim: Claim, context: Context, folder: Path | None) -> tuple[ClaimR
     if folder is None:
         return claim.run(context), True
     path = folder / "finished" / f"{claim.id}.json"
-    key = claim_key(claim, quick=context.quick, seeds=context.seeds)
+    key = claim_key(claim, context)
     if path.is_file():
         kept = read_json(path)
         if isinstance(kept, dict) and kept.get("key") == key:
@@ -148,19 +154,22 @@ def _result(claim: Claim, context: Context, folder: Path | None) -> tuple[ClaimR
     return result, True
 
 
-def claim_key(claim: Claim, *, quick: bool, seeds: int) -> str:
-    """What a finished claim depends on, as one hash: options, recipes, package version and the code behind it."""
+def claim_key(claim: Claim, context: Context) -> str:
+    """What a finished claim depends on, as one hash: options, recipes, the claim's own inputs, version and code."""
     recipes = [recipe_path(name).read_text(encoding="utf-8") for name in claim.recipes]
-    text = "\0".join([claim.id, str(quick), str(seeds), code_digest(), *recipes])
+    inputs = "" if claim.inputs is None else claim.inputs(context)
+    text = "\0".join([claim.id, str(context.quick), str(context.seeds), code_digest(), inputs, *recipes])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _manifest(claims: Sequence[Claim], quick: bool, seeds: int, command: str | None) -> dict[str, Any]:
+def _manifest(
+    claims: Sequence[Claim], quick: bool, seeds: int, models: Sequence[str], command: str | None
+) -> dict[str, Any]:
     manifest = Manifest(
         created=now(),
         command=command,
         environment=describe_environment(),
-        options={"claims": [claim.id for claim in claims], "quick": quick, "seeds": seeds},
+        options={"claims": [claim.id for claim in claims], "quick": quick, "seeds": seeds, "models": list(models)},
         sources={
             claim.id: {
                 "title": claim.title,

@@ -40,12 +40,17 @@ def exact_row(
     return _row(criterion, quantity, paper, theory, float(value), 0.0, None) | more
 
 
+def not_run_row(quantity: str, reason: str, *, paper: float | None = None, **more: Any) -> dict[str, Any]:
+    """A number that could not be measured, with the reason; never a guess."""
+    return _row(None, quantity, paper, None, None, None, None) | {"reason": reason} | more
+
+
 def _row(
     criterion: str | None,
     quantity: str,
     paper: float | None,
     theory: float | None,
-    measured: float,
+    measured: float | None,
     error: float | None,
     seeds: int | None,
 ) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import ClaimResult
 from topicscope.claims.reproduce import reproduce as run_claims
+from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 
@@ -18,7 +19,8 @@ from topicscope.errors import InputError
 def reproduce(
     *claims: str,
     quick: Annotated[bool, Parameter(negative=())] = False,
-    seeds: int | None = None,
+    seeds: Whole | None = None,
+    models: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
     out: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
@@ -36,6 +38,11 @@ def reproduce(
         Shorter runs and fewer settings.
     seeds
         Independent runs behind every number, at least 2; 4, or 3 with --quick, unless given.
+    models
+        Pretrained models for pretrained-table: minilm, mpnet, smollm2, small-bert, hub names, folders, or paper for the
+        paper's five. The paper's real table, where the hub is in reach: topicscope reproduce pretrained-table --models
+        paper. Unless given minilm, mpnet and smollm2 where installed, and small-bert, which is trained here; with
+        --quick minilm and small-bert.
     out
         Folder for claims.json and the runs; a fresh one under topicscope-runs/ unless given.
     resume
@@ -53,6 +60,7 @@ def reproduce(
             claims,
             quick=quick,
             seeds=seeds,
+            models=models,
             out=target,
             resume=resume,
             progress=shown,
@@ -81,15 +89,16 @@ def _show(result: ClaimResult) -> None:
             row["paper"],
             row["theory"],
             _measured(row),
-            "-" if row["criterion"] is None else "yes" if judged[row["criterion"]].met(row) else "NO",
+            "-" if row["measured"] is None or not row["criterion"] else _answer(judged[row["criterion"]].met(row)),
         ]
         for row in result.rows
     ]
+    reasons = dict.fromkeys(f"not run: {row.get('model')}: {row['reason']}" for row in result.rows if row.get("reason"))
     print_table(
         f"{claim.id}: {claim.title} ({claim.where})",
         ["quantity", "paper", "theory", "measured ± error", "holds"],
         rows,
-        f"{_words(result.verdict)}: {result.statistic}",
+        "\n".join([f"{_words(result.verdict)}: {result.statistic}", *reasons]),
     )
 
 
@@ -103,7 +112,13 @@ def _summary(result: ClaimResult) -> list[object]:
     return [result.id, row["quantity"], row["paper"], row["theory"], _measured(row), _words(result.verdict)]
 
 
+def _answer(met: bool) -> str:
+    return "yes" if met else "NO"
+
+
 def _measured(row: dict[str, Any]) -> str:
+    if row["measured"] is None:
+        return "not run"
     return format_cell(row["measured"]) + (f" ± {row['error']:.2g}" if row["error"] else "")
 
 
