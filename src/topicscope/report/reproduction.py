@@ -20,7 +20,7 @@ from topicscope.report.reproduction_record import ReproductionRecord, Row, load_
 from topicscope.report.tables import MISSING, Table
 
 _DPI = 160
-_BEGIN = {"confirmed": "Yes", "partly": "In part", "not_confirmed": "No", "not_run": "Not measured"}
+_BEGIN = {"confirmed": "Yes", "partly": "In part", "not_confirmed": "Not confirmed", "not_run": "Not measured"}
 
 
 def write_reproduction(folder: Path, drawn: str | None = None) -> None:
@@ -80,15 +80,15 @@ def verdict_words(verdict: str) -> str:
 
 
 def answer(claim: Mapping[str, Any], title: str) -> str:
-    """One sentence: yes, in part, no or not measured; what the claim is; and how many comparisons hold."""
+    """One sentence: yes, in part, not confirmed or not measured; what the claim is; and how many comparisons hold."""
     judged = [row["holds"] for row in claim["rows"] if row.get("holds") is not None]
-    held, said = sum(judged), f"{_BEGIN[claim['verdict']]}: {title[:1].lower()}{title[1:]}"
+    failed, said = judged.count(False), f"{_BEGIN[claim['verdict']]}: {title[:1].lower()}{title[1:]}"
     if claim["verdict"] == "not_run":
-        return f"{said}?"
+        return f"{said}."
     if claim["verdict"] == "confirmed":
-        return f"{said}; all {len(judged)} comparisons hold."
+        return f"{said}; {'the one comparison holds' if len(judged) == 1 else f'all {len(judged)} comparisons hold'}."
     decisive = "none of them decisive" if claim["verdict"] == "partly" else "a decisive one among them"
-    return f"{said}; {len(judged) - held} of {len(judged)} comparisons do not hold, {decisive}."
+    return f"{said}; {failed} of {len(judged)} comparisons {'does' if failed == 1 else 'do'} not hold, {decisive}."
 
 
 def _claim(record: ReproductionRecord, name: str) -> dict[str, Any]:
