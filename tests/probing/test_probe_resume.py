@@ -133,7 +133,7 @@ def killed(model: Path, corpus: Path, folder: Path, kills: int) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=590,
     )
     assert done.returncode == 0, (seed, done.stderr)
     outcome = json.loads(done.stdout)

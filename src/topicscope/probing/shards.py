@@ -39,7 +39,7 @@ class DocumentTable:
     def write(self, path: Path) -> None:
         """All rows into one Parquet file, with a group of rows in memory at a time."""
         schema = pq.read_schema(self.files[0])
-        with pq.ParquetWriter(path, schema) as writer:
+        with pq.ParquetWriter(path, schema, use_dictionary=["part", "threshold", "topic_seed"]) as writer:
             for table in self._groups():
                 writer.write_table(table.cast(schema))
 
@@ -48,7 +48,7 @@ class DocumentTable:
         rows = 0
         for path in self.files:
             # Not mapped and not all at once, so that memory does not grow with the table.
-            for batch in pq.ParquetFile(path).iter_batches(ROWS_PER_GROUP):
+            for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(ROWS_PER_GROUP, use_threads=False):
                 waiting.append(pa.Table.from_batches([batch]))
                 rows += batch.num_rows
                 if rows >= ROWS_PER_GROUP:

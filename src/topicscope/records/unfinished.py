@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError, RunError
-from topicscope.records.files import read_json, remove_unfinished, write_json
+from topicscope.records.files import read_json, write_json
 from topicscope.records.folder import check_output_folder
 from topicscope.records.lock import LOCK, folder_lock
 
@@ -83,7 +83,7 @@ def unfinished_run(
     with folder_lock(folder):
         if overwrite and not resume:
             _clear(folder)
-        remove_unfinished(folder, "*")
+        _remove_half_written(folder)
         run = UnfinishedRun(target, folder, resumed=_has_work(folder))
         try:
             yield run
@@ -100,6 +100,15 @@ def unfinished_run(
             ) from error
         if not run.keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_half_written(folder: Path) -> None:
+    """What a killed run left of files and folders that were to be renamed when whole."""
+    for path in sorted(folder.rglob(".*.????????")):  # mkstemp's and mkdtemp's eight random characters
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _has_work(folder: Path) -> bool:

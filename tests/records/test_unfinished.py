@@ -1,0 +1,132 @@
+"""The folder of a run under way: what stays after which end, and who may touch it."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topicscope.errors import InputError, RunError
+from topicscope.records.lock import LOCK, folder_lock
+from topicscope.records.unfinished import unfinished_run
+
+NAMES = {"model": "a", "options": [1, None]}
+
+
+def dying(target: Path, error: BaseException) -> None:
+    """A run that dies with something done."""
+    with unfinished_run(target) as run:
+        run.require_same(NAMES)
+        (run.folder / "shard").write_text("precious")
+        raise error
+
+
+def leave_work(target: Path) -> Path:
+    with pytest.raises(ZeroDivisionError):
+        dying(target, ZeroDivisionError())
+    return target.with_name(f"{target.name}.unfinished")
+
+
+def test_a_run_that_ends_well_leaves_only_its_result(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "run"
+    with unfinished_run(target) as run:
+        assert not run.resumed
+        (run.folder / "result").mkdir()
+        (run.folder / "result" / "x").write_text("1")
+        run.publish(run.folder / "result")
+    assert [p.name for p in target.parent.iterdir()] == ["run"]
+    assert (target / "x").read_text() == "1"
+    with pytest.raises(InputError, match="not empty"), unfinished_run(target):
+        pass
+
+
+def test_bad_input_or_nothing_done_leaves_nothing_at_all(tmp_path: Path) -> None:
+    for error in (InputError("no"), KeyboardInterrupt(), OSError(errno.ENOSPC, "no space")):
+        with pytest.raises((InputError, KeyboardInterrupt, RunError)), unfinished_run(tmp_path / "a" / "b" / "run"):
+            raise error
+        assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError):
+        dying(tmp_path / "a" / "run", InputError("the work of an input that cannot be used is worth nothing"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_done_stays_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    work = leave_work(target)
+    with pytest.raises(InputError, match=r"(?s)not finished.*--resume.*--overwrite"), unfinished_run(target):
+        pass
+    with pytest.raises(InputError, match="another one"), unfinished_run(target, resume=True) as run:
+        run.require_same(NAMES | {"model": "b"})
+    assert (work / "shard").read_text() == "precious", "bad input to a resumed run costs nothing"
+    with unfinished_run(target, resume=True) as run:
+        assert run.resumed
+        run.require_same(dict(reversed(NAMES.items())))
+        run.keep = True
+    assert (work / "shard").read_text() == "precious"
+    with unfinished_run(target, overwrite=True) as run:
+        assert not run.resumed
+        assert [p.name for p in run.folder.iterdir()] == [LOCK]
+    assert not work.exists()
+
+
+def test_a_full_disk_is_said_and_costs_nothing(tmp_path: Path) -> None:
+    work = leave_work(tmp_path / "run")
+    with (
+        pytest.raises(RunError, match=r"(?s)No space left.*--resume") as caught,
+        unfinished_run(tmp_path / "run", resume=True),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert str(work) in str(caught.value)
+    assert (work / "shard").read_text() == "precious"
+
+
+def test_what_was_half_written_is_cleared(tmp_path: Path) -> None:
+    work = leave_work(tmp_path / "run")
+    (work / "model").mkdir()
+    (work / "model" / ".state.npz.abcd_123").write_text("half")
+    (work / ".result.z_081pjh").mkdir()
+    (work / ".result.z_081pjh" / "x").write_text("half")
+    with unfinished_run(tmp_path / "run", resume=True) as run:
+        assert sorted(p.name for p in run.folder.rglob("*")) == [LOCK, "model", "run.json", "shard"]
+        run.keep = True
+
+
+def test_two_holders_of_one_lock(tmp_path: Path) -> None:
+    message = rf"(?s)another run is writing.*process {os.getpid()} on .*since 20"
+    with folder_lock(tmp_path):
+        with pytest.raises(InputError, match=message), folder_lock(tmp_path):
+            pass
+        with pytest.raises(InputError, match=message), folder_lock(tmp_path):
+            pass
+    with folder_lock(tmp_path):
+        pass
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from topicscope.records.lock import folder_lock
+with folder_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=f"process {holder.pid} on "), folder_lock(tmp_path):
+            pass
+        holder.kill()
+    with folder_lock(tmp_path):
+        pass
+
+
+def test_a_lock_whose_file_was_removed_is_not_taken_for_the_new_one(tmp_path: Path) -> None:
+    with folder_lock(tmp_path):
+        (tmp_path / LOCK).unlink()
+        with folder_lock(tmp_path):
+            assert (tmp_path / LOCK).is_file()
