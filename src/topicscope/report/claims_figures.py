@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from matplotlib.figure import Figure
 
-from topicscope.report import claims_attention, claims_matrices, claims_shares
+from topicscope.report import claims_attention, claims_effects, claims_matrices, claims_shares
 from topicscope.report.forest import forest_figure
 from topicscope.report.reproduction_record import ReproductionRecord
 
@@ -22,6 +22,10 @@ FIGURES: Mapping[str, Drawing] = {
     "attention-block": claims_attention.classes_figure,
     "attention-diagonal": claims_attention.classes_figure,
     "landscape": claims_matrices.landscape_figure,
+    "joint-training": claims_effects.log_ratio_figure,
+    "pretrained-table": claims_effects.models_figure,
+    "co-occurrence": claims_effects.coefficients_figure,
+    "topicwise-assumption": claims_effects.variance_figure,
 }
 
 
@@ -32,7 +36,7 @@ def claim_figure(record: ReproductionRecord, claim: str) -> Figure:
     if figure is not None:
         return figure
     about = record.about(claim)
-    return forest_figure(record.claims[claim]["rows"], title=about.get("title", claim), reference=0.0)
+    return forest_figure(record.claims[claim]["rows"], title=about.get("title", claim))
 
 
 def figure_text(record: ReproductionRecord, claim: str) -> str:
@@ -59,6 +63,11 @@ TEXTS: Mapping[str, str] = {
     "seeds. Vertical lines: end of stage one (dotted) and begin of stage two (dashed), means over seeds.",
     "attention-block": _CLASSES,
     "attention-diagonal": _CLASSES,
+    "pretrained-table": "For each model and threshold the ratios of attention and of embedding cosines, and the "
+    "difference of cosines, with 95 % intervals; grey: random weights; star: the paper. Models that were not run have "
+    "the star alone.",
+    "topicwise-assumption": "Bars: the share of attention's variance within queries that the classes of word pairs "
+    "explain, for each model and step, with 95 % intervals, beside shuffled classes.",
     "landscape": "Contours of the loss over the attention weights α (same topic) and β (same word), dark is low; the "
     "star is the exact optimum, the dashed line the ridge of equal average weight inside a topic.",
 }

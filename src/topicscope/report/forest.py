@@ -1,7 +1,7 @@
 """The figure that any claim has: every row as a point with its interval, beside theory and the paper."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 import matplotlib as mpl
@@ -26,22 +26,30 @@ def plain(text: object) -> str:
     return str(text).replace("$", r"\$")
 
 
-def forest_figure(rows: Sequence[Row], *, title: str, reference: float | None = None) -> Figure:
+def forest_figure(
+    rows: Sequence[Row],
+    *,
+    title: str,
+    group: Callable[[Row], object] = lambda row: row["criterion"],
+    references: Mapping[object, float] | None = None,
+) -> Figure:
     """Measured ± error (dot), theory (diamond) and paper (star) of every row that has a number.
 
-    Rows that follow each other under one criterion share a panel and its axis. A cross stands for a measured value
-    whose criterion says no. reference: a line, such as 0 where no effect is.
+    A cross stands for a measured value whose criterion says no. group: rows that follow each other with the same answer
+    share a panel and its axis. references: answer -> a value that this panel shows as a line, such as 0 for no effect.
     """
     shown = [row for row in rows if _finite(row.get("measured")) is not None]
-    panels = [list(group) for _, group in groupby(shown, key=lambda row: row["criterion"])]
+    panels = [(answer, list(found)) for answer, found in groupby(shown, key=group)]
     if not panels:
         return note_figure(title, "No row has a number.")
-    heights = [len(panel) + 1.9 for panel in panels]
+    heights = [len(panel) + 1.9 for _, panel in panels]
     with mpl.rc_context(PAPER_STYLE):
         figure = Figure(figsize=(WIDTH, 0.75 + _ROW * sum(heights)), layout="constrained")
         grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
-        for axes, panel in zip(grid, panels, strict=True):
-            _panel(axes, panel, reference)
+        for axes, (answer, panel) in zip(grid, panels, strict=True):
+            _panel(axes, panel)
+            if references is not None and answer in references:
+                axes.axvline(references[answer], color="#555555", lw=0.8, ls="--", zorder=1)
         figure.suptitle(plain(title), fontsize=9, x=0.01, ha="left")
         _legend(figure, shown)
     return figure
@@ -85,14 +93,14 @@ def draw_rows(axes: Axes, rows: Sequence[Row], labels: Sequence[str]) -> None:
             if other is not None:
                 axes.plot(other, place, marker, color=color, ms=7, mfc=face, mew=1.0)
     axes.set(ylim=(len(rows) - 0.4, -0.6))
-    axes.set_yticks(range(len(rows)), [plain(label) for label in labels], fontsize=7)
+    axes.set_yticks(range(len(rows)), [plain(label) for label in labels], fontsize=6.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="both", color="#e3e3e3", lw=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _panel(axes: Axes, rows: Sequence[Row], reference: float | None) -> None:
+def _panel(axes: Axes, rows: Sequence[Row]) -> None:
     draw_rows(axes, rows, [_short(row["quantity"]) for row in rows])
     numbers = [abs(n) for row in rows for name in ("measured", "theory", "paper") if (n := _finite(row.get(name)))]
     if numbers and max(numbers) / min(numbers) > 10**_DECADES:
@@ -105,9 +113,6 @@ def _panel(axes: Axes, rows: Sequence[Row], reference: float | None) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.ticklabel_format(axis="x", useOffset=False)
     axes.tick_params(axis="x", labelsize=7)
-    low, high = axes.get_xlim()
-    if reference is not None and low <= reference <= high:
-        axes.axvline(reference, color="#555555", lw=0.8, ls="--", zorder=1)
 
 
 def _legend(figure: Figure, rows: Sequence[Row]) -> None:
@@ -124,7 +129,7 @@ def _legend(figure: Figure, rows: Sequence[Row]) -> None:
     figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False)
 
 
-def _short(text: str, limit: int = 74) -> str:
+def _short(text: str, limit: int = 88) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
