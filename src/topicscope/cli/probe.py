@@ -82,10 +82,9 @@ def probe(
     overlap
         Words of several topics belong to none of them (drop, the paper) or to all (keep).
     pieces
-        Words broken into pieces are skipped and counted (the paper), or merged: attention to them is summed over their
-        pieces, from them averaged.
+        Words broken into pieces are skipped and counted (the paper), or merged into one word each.
     layers
-        Read these layers only, numbered from 0; the model is run no further than the last of them.
+        Read these layers only, numbered from 0, and run the model no further than the last of them.
     heads
         Read these heads of each layer only.
     out
