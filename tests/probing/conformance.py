@@ -79,7 +79,7 @@ def measure(family: str) -> Conformance:
     view = _random(family)
     units, lookup = _prepared(view, SHORT)
     sums = _sums(view, units, lookup, batch_size=3)
-    path = " and ".join(way for way, batches in view.paths.items() if batches)
+    path = view.path
     sides = [_sums(view, units, lookup, batch_size=3, pad_side="left"), _sums(view, units, lookup, batch_size=1)]
     parts = tuple(part.name for part in view.parts)
     # Many words and texts: a short window sees few pairs, and a few random embeddings are alike by chance.

@@ -13,7 +13,7 @@ from topicscope.probing.batches import make_batches
 from topicscope.probing.model import ModelView
 from topicscope.topics.lda import Topics
 
-OPTIONS = {"max_units": 300, "unit": "sentence", "threshold": (0.001, 0.002, 0.004), "seed": 0}
+OPTIONS = {"max_units": 150, "unit": "sentence", "threshold": (0.001, 0.002, 0.004), "seed": 0}
 NUM_TOPICS = 50
 TEXT = (
     "The river flows under the old stone bridge toward the sea, and ships carry the goods of the city to its market.",
@@ -47,17 +47,14 @@ def measure(name: str) -> Measured:
     library = difference_from_library(view)
     view = view.only()  # with no batch read yet
     result = topicscope.probe(view, None, "wikipedia-sample", topics=list(_topics()), controls=1, **OPTIONS)
-    path = " and ".join(way for way, batches in view.paths.items() if batches)
-    return Measured(source.label, source.kind_of(view), path, library, result)
+    return Measured(source.label, source.kind_of(view), view.path, library, result)
 
 
 @cache
 def _topics() -> tuple[Topics, ...]:
     """One topic model for all."""
     source = source_of("minilm")
-    probed = topicscope.probe(
-        source.load(), None, "wikipedia-sample", topics=NUM_TOPICS, controls=0, **(OPTIONS | {"max_units": 300})
-    )
+    probed = topicscope.probe(source.load(), None, "wikipedia-sample", topics=NUM_TOPICS, controls=0, **OPTIONS)
     return probed.topics
 
 

@@ -27,6 +27,7 @@ def attention_of(view: ModelView, unit: AlignedUnit) -> dict[str, list[torch.Ten
     The weights are the model's own in float64.
     """
     model = copy.deepcopy(view._model).double()
+    model.config._experts_implementation = "eager"  # the quick one knows no float64
     model.set_attn_implementation("eager")
     ids = torch.tensor([unit.input_ids])
     inputs = {"input_ids": ids, "output_attentions": True}
