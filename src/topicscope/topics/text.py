@@ -5,6 +5,7 @@ The corpus is never held in memory: every pass opens its source again. What a pa
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import get_args
 
@@ -132,15 +133,21 @@ def wikipedia_sample() -> Corpus:
 
 
 def corpus_from(
-    documents: Iterable[object], *, text_column: str = "text", id_column: str | None = None, name: str = "documents"
+    documents: Iterable[object],
+    *,
+    text_column: str = "text",
+    id_column: str | None = None,
+    name: str = "documents",
 ) -> Corpus:
-    """The corpus of live objects: any iterable that can be read twice, such as a list or a Hugging Face dataset.
+    """The corpus of live objects: any iterable that can be read twice, such as a list or a Hugging Face data set.
 
-    An item is a string, a `Document`, a pair (id, text), or a mapping with the text under `text_column` and, if
-    given, the id under `id_column`. The default id is the item's number, from 1.
+    A data set may be of `datasets`, in memory or streamed; it is read row by row. An item is a string, a `Document`,
+    a pair (id, text), or a mapping with the text under `text_column` and, if given, the id under `id_column`. The
+    default id is the item's number, from 1.
 
     Raises:
-        InputError: a one-shot iterator or generator, a single string, an item of another kind (when it is reached).
+        InputError: a one-shot iterator or generator, a single string, a data set with several splits, an item of
+            another kind (when it is reached).
     """
     if isinstance(documents, (str, bytes, Path)):
         raise InputError(
@@ -151,6 +158,13 @@ def corpus_from(
         )
     if isinstance(documents, Corpus):
         return documents
+    if isinstance(documents, Mapping):
+        raise InputError(
+            "a mapping is no corpus",
+            received=f"{type(documents).__name__} with {', '.join(map(str, list(documents)[:8]))}",
+            expected="an iterable of texts or rows",
+            advice='choose a split of a data set, such as dataset["train"]; pass list(mapping.items()) for {id: text}',
+        )
     if isinstance(documents, Iterator):
         raise InputError(
             "a corpus is read more than once, and this can be read only once",
@@ -185,11 +199,11 @@ def _document_of(item: object, number: int, text_column: str, id_column: str | N
         identity = number if id_column is None else item[id_column]
     elif isinstance(item, tuple) and len(item) == 2:
         identity, text = item
-    if not isinstance(text, str) or not isinstance(identity, (str, int)) or not is_encodable(f"{identity}{text}"):
+    if not isinstance(text, str) or not isinstance(identity, (str, Integral)) or not is_encodable(f"{identity}{text}"):
         raise InputError(
             "an item of the corpus is no text",
             received=repr(item)[:80],
             expected="str, Document, (id, text) or a mapping, of valid Unicode",
             where=where,
         )
-    return Document(str(identity), text)
+    return Document(str(identity), str(text))  # a data set in numpy's format has strings of its own
