@@ -1,12 +1,16 @@
 """The claims there are, in the order in which they are run and shown."""
 
 from topicscope.claims import (
+    ambiguous_words,
     attention_block,
     attention_diagonal,
+    co_occurrence,
     embedding_block,
+    joint_training,
     landscape,
     pretrained_table,
     theory_holds,
+    topicwise_assumption,
     two_stage,
     value_block,
 )
@@ -17,8 +21,11 @@ CLAIMS: tuple[Claim, ...] = (
     value_block.CLAIM,
     embedding_block.CLAIM,
     two_stage.CLAIM,
+    joint_training.CLAIM,
     attention_block.CLAIM,
     attention_diagonal.CLAIM,
     landscape.CLAIM,
     pretrained_table.CLAIM,
+    ambiguous_words.CLAIM,
+    co_occurrence.CLAIM,
 )

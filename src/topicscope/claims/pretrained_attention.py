@@ -76,8 +76,8 @@ def _read(
     first_row: int,
 ) -> PairTable:
     words = np.full(tuple(batch.input_ids.shape), NOT_A_WORD, dtype=np.int64)
-    for line, unit in enumerate(batch.unit_index):
-        words[line][batch.attention_mask[line].numpy().astype(bool)] = lookup.encode(aligned[unit].words)
+    for line, number in enumerate(batch.unit_index):
+        words[line][batch.attention_mask[line].numpy().astype(bool)] = lookup.encode(aligned[number].words)
     place = np.broadcast_to(np.arange(words.shape[1]), words.shape)
     classes = classify_pairs(Positions(words, lookup.topics(0, words), place))
     unit, query, key = np.nonzero(np.isin(classes, _CLASSES))
