@@ -28,4 +28,5 @@ CLAIMS: tuple[Claim, ...] = (
     pretrained_table.CLAIM,
     ambiguous_words.CLAIM,
     co_occurrence.CLAIM,
+    topicwise_assumption.CLAIM,
 )
