@@ -18,9 +18,9 @@ from topicscope.claims.claim import Claim, Criterion, Row, above, below, near
 from topicscope.claims.co_occurrence import infinite_value_matrix
 from topicscope.claims.context import Context
 from topicscope.claims.partial_effect import Effect, effect_row
-from topicscope.claims.rows import exact_row, measured_row
+from topicscope.claims.rows import exact_row, measured_row, not_run_row
 from topicscope.claims.trained_attention import LARGER
-from topicscope.claims.word_pairs import Sample, WordPairs, read_pairs, wikipedia
+from topicscope.claims.word_pairs import NOT_HERE, Sample, WordPairs, read_pairs, wikipedia
 from topicscope.probing.statistics import Moments, jackknife, ratio_of_means
 from topicscope.records.run_record import RunRecord
 from topicscope.topics.assignment import Overlap, assign_words
@@ -161,7 +161,7 @@ def text_rows(context: Context) -> list[Row]:
     """
     sample = wikipedia(context)
     if sample is None:
-        return [exact_row(None, 'Wikipedia: not run, needs pip install "topicscope[demo]"', np.nan)]
+        return [not_run_row("MiniLM on Wikipedia", NOT_HERE)]
     rows = []
     for threshold in THRESHOLDS[1:] if context.quick else THRESHOLDS:
         kept, dropped = (
@@ -223,12 +223,16 @@ def ratio(pairs: WordPairs, membership: np.ndarray, *, distinct: bool = False, a
     Pairs of one word at two places share its topics (the paper's ratio) and are left out with `distinct`; with
     `ambiguous` only pairs with at least one word of several topics count.
     """
-    topics = membership.sum(axis=1)
-    used = (topics[pairs.query] > 0) & (topics[pairs.key] > 0)
-    used &= (pairs.query != pairs.key) | (not distinct)
-    used &= (topics[pairs.query] > 1) | (topics[pairs.key] > 1) | (not ambiguous)
-    query, key = pairs.query[used], pairs.key[used]
-    same = (membership[query] & membership[key]).any(axis=1)
+    topical = np.flatnonzero(membership.any(axis=1))
+    place = np.full(len(membership), -1)
+    place[topical] = np.arange(len(topical))
+    member = membership[topical]
+    share, several = member.astype(np.float32) @ member.T > 0, member.sum(axis=1) > 1
+    used = np.flatnonzero((place[pairs.query] >= 0) & (place[pairs.key] >= 0))
+    query, key = place[pairs.query[used]], place[pairs.key[used]]
+    chosen = ((query != key) | (not distinct)) & (several[query] | several[key] | (not ambiguous))
+    used, query, key = used[chosen], query[chosen], key[chosen]
+    same = share[query, key]
     articles = int(pairs.document.max()) + 1
     columns = (same * pairs.attention[used], same, ~same * pairs.attention[used], ~same)
     sums = [np.bincount(pairs.document[used], column, articles) for column in columns]

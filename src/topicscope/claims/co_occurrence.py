@@ -21,8 +21,8 @@ from scipy.special import logsumexp
 from topicscope.claims.claim import Claim, Criterion, Row, above
 from topicscope.claims.context import Context
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shares_any, shuffled_effects
-from topicscope.claims.rows import exact_row
-from topicscope.claims.word_pairs import Meetings, Sample, wikipedia
+from topicscope.claims.rows import not_run_row
+from topicscope.claims.word_pairs import NOT_HERE, Meetings, Sample, wikipedia
 from topicscope.records.run_record import RunRecord
 from topicscope.theory.moments import dirichlet_law
 from topicscope.theory.value_matrix import minimum_norm_value_matrix
@@ -35,6 +35,7 @@ from topicscope.training.history import attention_scores
 from topicscope.training.recipe import Recipe, make_recipe
 
 _DOCUMENTS = 1000  # plain documents on which the attention of a trained model is read
+SHUFFLES = (100, 40)  # of the topics, full and quick
 THRESHOLD = 0.002  # the largest of Knowl 7's ambiguity thresholds
 
 
@@ -82,8 +83,7 @@ class Question:
 
 def question_rows(context: Context, criterion: str, how: str, questions: Sequence[Question]) -> list[Row]:
     """Judged: same-topic, given co-occurrence. Beside it: a curved control, the co-occurrence, shuffled topics."""
-    times = 40 if context.quick else 100
-    each = -(-times // len(questions))
+    each = -(-SHUFFLES[context.quick] // len(questions))
     shuffled = [effect for seed, question in enumerate(questions) for effect in question.shuffled(each, seed)]
     return [
         effect_row(criterion, f"{how}: same-topic, given log co-occurrence", [q.same_topic() for q in questions]),
@@ -188,7 +188,7 @@ def text_rows(context: Context) -> list[Row]:
     """MiniLM on Wikipedia, one regression for each fit of the topics."""
     sample = wikipedia(context)
     if sample is None:
-        return [exact_row(None, 'Wikipedia: not run, needs pip install "topicscope[demo]"', np.nan)]
+        return [not_run_row("MiniLM on Wikipedia", NOT_HERE)]
     attention = [attention_question(sample, topics) for topics in sample.topics]
     plain = [question for question, _ in attention]
     distant = [question.same_topic(distance) for question, distance in attention]

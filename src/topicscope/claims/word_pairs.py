@@ -15,7 +15,7 @@ from topicscope.errors import InputError
 from topicscope.probing.alignment import AlignedUnit, align_units, word_token_ids
 from topicscope.probing.batches import Batch, make_batches
 from topicscope.probing.loading import load_model
-from topicscope.probing.minilm import minilm_folder
+from topicscope.probing.minilm import INSTALL, minilm_folder
 from topicscope.probing.model import ModelView
 from topicscope.progress import Progress, tracked
 from topicscope.topics.lda import CorpusPassages, Topics, fit
@@ -118,6 +118,7 @@ class Sample:
     vectors: np.ndarray
 
 
+NOT_HERE = f"not installed: {INSTALL}"
 # The paper's number of topics.
 TOPICS = 100
 # Gibbs sweeps, and passages that the model reads, in full and quick.
