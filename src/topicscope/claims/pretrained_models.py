@@ -23,11 +23,12 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 from transformers import AutoConfig
 
 from topicscope.claims.recipes import recipe_path
+from topicscope.claims.small_bert import without_bars
 from topicscope.errors import InputError
 from topicscope.probing.loading import load_model
 from topicscope.probing.minilm import INSTALL, PACKAGE, minilm_folder
 from topicscope.probing.model import ModelView
-from topicscope.records import read_json, replaced_folder, write_json
+from topicscope.records import replaced_folder
 from topicscope.topics.wikipedia import cache_folder
 
 Kind = Literal["masked", "sentence encoder", "causal", "encoder"]
@@ -210,13 +211,16 @@ def _smollm2() -> ModelView:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         source = _only_file(SMOLLM2[0], SMOLLM2_FILE).parent
-        with replaced_folder(folder, overwrite=True) as staging:
+        with replaced_folder(folder, overwrite=True) as staging, without_bars():
             named = {"gguf_file": SMOLLM2_FILE, "local_files_only": True}
             AutoTokenizer.from_pretrained(source, **named).save_pretrained(staging)
-            AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **named).save_pretrained(staging)
-            config = read_json(staging / "config.json")
-            config.pop("quantization_config", None)
-            write_json(staging / "config.json", config)
+            packed = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **named)
+            # What came out of a quantised file is refused by save_pretrained, float32 or not.
+            config = packed.config.to_dict()
+            del config["quantization_config"]
+            plain = type(packed)(type(packed.config).from_dict(config))
+            plain.load_state_dict(packed.state_dict())
+            plain.save_pretrained(staging)
     return load_model(str(folder))
 
 

@@ -158,7 +158,7 @@ def _save(model: BertForMaskedLM, tokenizer: Tokenizer, options: SmallBert, plac
     """training.json comes last: where it stands, all is there."""
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place) as staging:
-        with _quiet():
+        with without_bars():
             model.save_pretrained(staging)
         wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
             tokenizer_object=tokenizer,
@@ -172,7 +172,7 @@ def _save(model: BertForMaskedLM, tokenizer: Tokenizer, options: SmallBert, plac
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def without_bars() -> Iterator[None]:
     """Without the library's own progress bar."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
