@@ -9,7 +9,7 @@ from topicscope.claims.claim import Claim, Row, above, below, near
 from topicscope.claims.context import Context
 from topicscope.claims.plain_attention import PairTable, pair_tables
 from topicscope.claims.pretrained_attention import Reading, pretrained_pairs
-from topicscope.claims.rows import measured_row
+from topicscope.claims.rows import measured_row, not_run_row
 from topicscope.claims.topicwise_share import by_topic, by_word, explained_share, shuffled
 from topicscope.errors import InputError
 from topicscope.probing.loading import load_model
@@ -89,8 +89,7 @@ def pretrained_rows(context: Context) -> list[Row]:
     try:
         view, corpus = load_model(str(minilm_folder())), open_corpus("wikipedia-sample")
     except InputError as error:
-        row = measured_row("pretrained", "R² of the classes, MiniLM", [np.nan])
-        return [row | {"measured": None, "reason": f"{error.summary}: {INSTALL}"}]
+        return [not_run_row("R² of the classes, MiniLM", f"{error.summary}: {INSTALL}", model="MiniLM")]
     pairs = pretrained_pairs(view, corpus, Reading(read=120 if context.quick else 300), context.progress)
     return pair_rows("MiniLM", pairs)
 
