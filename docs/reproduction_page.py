@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image
 
 DOCS = Path(__file__).resolve().parent
 KEPT = DOCS / "reproduction"
@@ -76,9 +77,15 @@ def render(document: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
         row=row,
         rows=rows,
         failing=failing,
+        missing=missing,
         first=first,
         exp=math.exp,
     )
+
+
+def missing(what: str) -> str:
+    """Refuse to go on: the prose has nothing to speak of."""
+    raise MissingRowError(what)
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -134,8 +141,10 @@ def take(folder: Path) -> None:
         old.unlink()
     for name in ("claims.json", "manifest.json"):
         shutil.copyfile(folder / name, KEPT / name)
-    for picture in sorted((folder / "figures").glob("*.png")):
-        shutil.copyfile(picture, KEPT / picture.name)
+    for path in sorted((folder / "figures").glob("*.png")):
+        with Image.open(path) as picture:
+            # A few colours are enough for a drawing, and keep the repository small.
+            picture.convert("RGB").quantize(64).save(KEPT / path.name, optimize=True)
 
 
 def made() -> str:

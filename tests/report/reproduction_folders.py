@@ -10,7 +10,11 @@ from topicscope.records.run_record import RunRecord
 T, V = 3, 2
 SEEDS = 2
 ENVIRONMENT = Environment(
-    python="3.11", platform="Linux", processor="none", cpu_count=2, libraries={"topicscope": "1", "torch": "2"}
+    python="3.11",
+    platform="Linux",
+    processor="none",
+    cpu_count=2,
+    libraries={"topicscope": "1", "torch": "2", "transformers": "5"},
 )
 
 

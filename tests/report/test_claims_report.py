@@ -3,12 +3,14 @@
 import html
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
 from report.reproduction_folders import SEEDS, T, V, make, row, run, weights
+from topicscope import claims as claims_room
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.errors import InputError
 from topicscope.report import claims_figures
@@ -89,7 +91,8 @@ def titles(figure) -> list[str]:
 def test_every_claim_of_the_catalogue_has_a_figure_and_words_for_it(tmp_path) -> None:
     claims = {claim.id: ("confirmed", [row("q", 1.0, "c")]) for claim in CLAIMS}
     record = load_reproduction(make(tmp_path, claims))
-    assert set(FIGURES) - {"attention-diagonal"} <= set(claims) | {"attention-block"}
+    modules = {path.stem for path in Path(claims_room.__file__).parent.glob("*.py")}
+    assert {name.replace("-", "_") for name in FIGURES} <= modules
     for name in claims:
         assert len(claim_figure(record, name).axes) >= 1  # nothing kept: the forest of its rows
         assert figure_text(record, name)
@@ -287,3 +290,60 @@ def test_other_folders_are_refused(tmp_path) -> None:
 
 def test_the_made_up_runs_have_the_size_they_say() -> None:
     assert weights(0)["W_V"].shape == (SEEDS, 1 + T * V, 1 + T * V)
+
+
+def drawn(tmp_path, claim, rows):
+    return claim_figure(load_reproduction(make(tmp_path, {claim: ("confirmed", rows)})), claim)
+
+
+def points(axes) -> list[float]:
+    """x of every single point, in the order in which they were drawn."""
+    return [
+        float(line.get_xdata()[0]) for line in axes.lines if len(line.get_xdata()) == 1 and line.get_marker() != "|"
+    ]
+
+
+def test_effects_show_where_none_would_be(tmp_path) -> None:
+    rows = [
+        row("log attention, MiniLM: same-topic, given log co-occurrence", 0.3, "c"),
+        row("cosine, MiniLM: same-topic, given log co-occurrence", 0.1, "c"),
+        row("cosine, MiniLM: share of shuffled topics whose interval holds 0", 0.95),
+        row("log attention, correlated topics: same-topic, given log co-occurrence", 0.4, "c"),
+    ]
+    figure = drawn(tmp_path, "co-occurrence", rows)
+    assert [points(axes) for axes in figure.axes] == [[0.3, 0.4], [0.1]]
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        assert low < 0 < high
+
+
+def test_joint_training_has_losses_on_an_axis_of_their_own(tmp_path) -> None:
+    rows = [row("log(a / b), free", 0.5, "c"), row("held-out loss, free", 3.0, "c"), row("log(a / b), parts", 0.2, "c")]
+    upper, lower = drawn(tmp_path, "joint-training", rows).axes
+    assert (points(upper), points(lower)) == ([0.5, 0.2], [3.0])
+    assert upper.get_xlim()[0] < 0
+    assert lower.get_xlim()[0] > 2
+
+
+def test_shares_of_variance_are_bars_by_model(tmp_path) -> None:
+    kinds = ("R² of the classes, word pairs", "R² of the classes, positions", "R² of shuffled classes, positions")
+    rows = [row(f"{kind}, {how}", 0.1 * (i + 1)) for how in ("block, step 5", "MiniLM") for i, kind in enumerate(kinds)]
+    axes = drawn(tmp_path, "topicwise-assumption", [*rows, row("column sums", 1.0)]).axes[0]
+    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [0.1, 0.2, 0.3] * 2)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["block, step 5", "MiniLM"]
+
+
+def test_models_that_were_not_run_show_the_paper_alone(tmp_path) -> None:
+    rows = []
+    for theta, value in ((0.001, 1.5), (0.002, 1.4)):
+        about = {"model": "MiniLM", "threshold": theta}
+        quantity = f"MiniLM (sentence encoder), θ = {theta:g}: attention, same / different topic"
+        rows += [row(quantity, value, **about), row(f"{quantity}, random weights", 1.0, **about)]
+    rows.append(
+        row("BERT, θ = 0.001: attention, same / different topic", None, paper=1.28, model="BERT", threshold=0.001)
+    )
+    figure = drawn(tmp_path, "pretrained-table", rows)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["MiniLM", "BERT"]
+    stars = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_marker() == "*"]
+    assert [star for star in stars if star] == [[[1.28, pytest.approx(0.89)]]]
+    assert {1.5, 1.4, 1.0, 1.28} <= set(points(figure.axes[0]))

@@ -126,7 +126,7 @@ def _draw_model(axes: Axes, row: Row, place: int, thresholds: list[float]) -> No
         random = row["quantity"].endswith("random weights")
         error = row["error"] or 0.0
         color = "#999999" if random else MEASURED
-        whisker(axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4)
+        whisker(axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4.0)
     if row["paper"] is not None:
         axes.plot(row["paper"], y, "*", color=PAPER, ms=6)
 
