@@ -10,7 +10,7 @@ import numpy as np
 
 from topicscope.probing.alignment import AlignedUnit
 from topicscope.probing.attention import PartSums, sum_attention
-from topicscope.probing.batches import Batch, make_batches
+from topicscope.probing.batches import Batch, make_batches, tokens_at_once
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView
 from topicscope.probing.moments import PartMoments
@@ -108,7 +108,7 @@ def attention_pass(
                 more_of = units[end].document_id if end < len(units) else None
                 _read(result, chunk, more_of, view, lookup, options, shards, task, progress)
                 if folder is not None and (more_of is None or time.monotonic() - saved >= SECONDS_PER_SHARD):
-                    _save(result, folder, shards)
+                    _save(result, folder, view, shards)
                     saved = time.monotonic()
         except KeyboardInterrupt:
             if not result.units:
@@ -134,9 +134,8 @@ def _read(
     ids = list(dict.fromkeys(unit.document_id for unit in chunk))
     index = {document_id: i for i, document_id in enumerate(ids)}
     document_of = np.array([index[unit.document_id] for unit in chunk])
-    batches = make_batches(
-        chunk, batch_size=options.batch_size, max_tokens=options.batch_tokens, pad_side=options.padding
-    )
+    most = options.batch_tokens or tokens_at_once(view.device)
+    batches = make_batches(chunk, batch_size=options.batch_size, max_tokens=most, pad_side=options.padding)
     sums = sum_attention(view, _reporting(batches, progress, task, result.units), chunk, document_of, lookup)
     units = np.bincount(document_of)
     tokens = np.bincount(document_of, weights=[len(u.input_ids) for u in chunk]).astype(np.int64)
@@ -183,13 +182,14 @@ def _rows(sums: PartSums, rows: slice) -> PartSums:
     return replace(sums, **changes)
 
 
-def _save(result: PassResult, folder: Path, shards: DocumentShards | None) -> None:
+def _save(result: PassResult, folder: Path, view: ModelView, shards: DocumentShards | None) -> None:
     if shards is not None:
         shards.flush()
     arrays = {
         "units": np.array(result.units),
         "documents": np.array(result.documents),
         "rows": np.array([] if shards is None else shards.rows, dtype=np.int64),
+        **{f"paths/{way}": np.array(batches) for way, batches in view.paths.items()},
     }
     for name, moments in result.moments.items():
         arrays |= moments.arrays(f"moments/{name}")
@@ -206,6 +206,8 @@ def _restore(result: PassResult, folder: Path, view: ModelView, shards: Document
     if arrays is None:
         return
     result.units, result.documents = int(arrays["units"]), int(arrays["documents"])
+    for way in view.paths:
+        view.paths[way] = int(arrays[f"paths/{way}"])
     if shards is not None:
         shards.restore(arrays["rows"].tolist())
     for part in view.parts:
