@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,6 +13,7 @@ from topicscope.claims.claim import Claim, above, below, near
 from topicscope.claims.recipes import recipe_path
 from topicscope.claims.rows import exact_row, measured_row
 from topicscope.errors import InputError
+from topicscope.records import read_npz
 
 
 def make(measure, name="toy"):
@@ -132,6 +134,34 @@ def test_an_interrupted_run_keeps_what_is_finished(counted, tmp_path, monkeypatc
     monkeypatch.setattr(frame, "CLAIMS", (first, second))
     frame.reproduce(out=tmp_path, resume=True)
     assert [name for name, *_ in counted] == ["first", "second"]
+
+
+def test_evidence_is_listed_and_rows_say_whether_they_hold(monkeypatch, tmp_path) -> None:
+    def measure(context):
+        context.keep("toy-grid", "a grid", {"loss": np.arange(3.0)}, value="block")
+        return [*rows(value=1.2), exact_row(None, "shown", 1.0)]
+
+    monkeypatch.setattr(frame, "CLAIMS", (make(measure, "first"), make(measure, "second")))
+    monkeypatch.setattr("topicscope.report.reproduction.write_reproduction", lambda folder, drawn: None)
+    frame.reproduce(out=tmp_path)
+    for name in ("first", "second"):  # each claim lists its own
+        finished = json.loads((tmp_path / "finished" / f"{name}.json").read_text())
+        assert finished["evidence"] == [{"path": "toy-grid.npz", "title": "a grid", "value": "block"}]
+        assert finished["seconds"] >= 0
+        assert [row["holds"] for row in finished["claim"]["rows"]] == [False, True, True, None]
+    assert read_npz(tmp_path / "runs" / "toy-grid.npz")["loss"].tolist() == [0, 1, 2]
+
+
+def test_a_page_is_written_after_every_claim(monkeypatch, tmp_path) -> None:
+    def interrupted(context):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(frame, "CLAIMS", (make(lambda context: rows(), "first"), make(interrupted, "second")))
+    with pytest.raises(KeyboardInterrupt):
+        frame.reproduce(out=tmp_path)
+    page = (tmp_path / "reproduction.html").read_text(encoding="utf-8")
+    assert "Not finished when this page was written: second" in page
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["first.pdf", "first.png"]
 
 
 def test_bad_input_is_refused_by_name(counted, tmp_path) -> None:

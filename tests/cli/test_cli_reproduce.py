@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -29,7 +30,10 @@ def test_the_table_shows_rows_and_verdicts(tmp_path, capsys, monkeypatch) -> Non
     assert "Theorem 2 (Knowl 2): share that holds inside its assumptions" in shown.out
     assert "measured ± error" in shown.out
     assert "confirmed: 4 of 4 comparisons hold" in shown.out
-    assert str(tmp_path / "out") in shown.out
+    assert str(tmp_path / "out" / "reproduction.html") in shown.out
+    assert (tmp_path / "out" / "figures" / "theory-holds.pdf").is_file()
+    summary = shown.out.partition("Summary")[2]
+    assert re.search(r"theory-holds +Theorem 1.*- +1 +1 +confirmed", summary)
     events = [json.loads(line) for line in shown.err.splitlines()]
     assert {event["task"] for event in events} == {"claims", "theory-holds"}
 

@@ -82,11 +82,11 @@ def reproduce(
         InputError: an unknown claim, fewer than two seeds (a spread needs two), a model folder that is not there, a
             folder with something else in it.
     """
+    from topicscope.report.reproduction import write_reproduction  # drawn from the folder alone
+
     chosen = _choose(claims)
     sources_of(models)
     seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
-    from topicscope.report.reproduction import write_reproduction  # drawn from the folder alone
-
     if seeds < 2:
         raise InputError("too few seeds", received=seeds, expected="at least 2: the error is the spread over seeds")
     folder = None if out is None else Path(out)
