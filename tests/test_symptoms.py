@@ -9,6 +9,7 @@ import pytest
 TESTS = Path(__file__).parent
 VIEW, FAULTS = "probing/test_model_view.py", "probing/test_model_faults.py"
 ALIGNMENT, LDA, UNITS = "probing/test_alignment.py", "topics/test_lda.py", "topics/test_text_units.py"
+FAMILIES = "probing/test_family_symptoms.py"
 RESULT, LOADING, CLI = "probing/test_probe_symptoms.py", "probing/test_loading.py", "cli/test_cli_probe.py"
 
 SYMPTOMS: dict[int, list[tuple[str, str]]] = {
@@ -16,10 +17,19 @@ SYMPTOMS: dict[int, list[tuple[str, str]]] = {
         (VIEW, "test_symptoms_1_and_4_the_kernel_makes_no_difference_and_is_recorded"),
         (VIEW, "test_symptoms_1_and_7_the_model_is_left_as_it_was_found"),
         (RESULT, "test_symptom_1_the_kernel_a_model_was_loaded_with_changes_no_number"),
+        (FAMILIES, "test_symptom_1_the_kernel_makes_no_difference_to_any_family"),
     ],
-    2: [(FAULTS, "test_symptoms_2_3_and_7_wrong_weights_name_layer_and_model")],
-    3: [(FAULTS, "test_symptoms_2_3_and_7_wrong_weights_name_layer_and_model")],
+    2: [
+        (FAULTS, "test_symptoms_2_3_and_7_wrong_weights_name_layer_and_model"),
+        (FAMILIES, "test_symptom_2_a_lost_causal_mask_is_noticed_in_every_causal_family"),
+    ],
+    3: [
+        (FAULTS, "test_symptoms_2_3_and_7_wrong_weights_name_layer_and_model"),
+        (FAMILIES, "test_symptom_3_wrong_shapes_and_sums_name_layer_and_model_in_every_family"),
+    ],
     4: [(RESULT, "test_symptom_4_a_result_names_kernel_precision_versions_and_weights")],
+    5: [(FAMILIES, "test_symptom_5_the_attention_of_a_layer_is_gone_before_the_next")],
+    6: [(FAMILIES, "test_symptom_6_layers_and_heads_that_are_not_wanted_cost_no_work")],
     7: [
         (FAULTS, "test_symptoms_2_3_and_7_wrong_weights_name_layer_and_model"),
         (VIEW, "test_symptoms_1_and_7_the_model_is_left_as_it_was_found"),
@@ -34,6 +44,10 @@ SYMPTOMS: dict[int, list[tuple[str, str]]] = {
         (VIEW, "test_symptom_12_albert_has_a_row_for_every_call_of_its_one_module"),
         (RESULT, "test_symptom_12_albert_has_rows_for_every_call_of_its_one_layer_module"),
     ],
+    13: [
+        (FAMILIES, "test_symptom_13_query_heads_are_counted_and_their_group_is_shown"),
+        (FAMILIES, "test_symptom_13_each_group_shows_the_structure_of_its_own_keys"),
+    ],
     14: [(ALIGNMENT, "test_symptom_14_leading_spaces_in_the_offsets_of_byte_level_tokens")],
     15: [
         (ALIGNMENT, "test_symptom_15_accents_and_emoji_in_front_do_not_move_the_words"),
@@ -41,6 +55,7 @@ SYMPTOMS: dict[int, list[tuple[str, str]]] = {
     ],
     16: [(ALIGNMENT, "test_symptom_16_of_two_rows_for_a_word_the_spaced_one_is_taken_and_named")],
     17: [(ALIGNMENT, "test_symptom_17_words_go_through_the_tokenizers_normaliser_and_keep_their_own_name")],
+    18: [(FAMILIES, "test_symptom_18_words_of_pieces_are_counted_and_merged_in_every_family")],
     19: [(LDA, "test_symptom_19_every_known_word_is_served_by_the_topic_word_matrix")],
     20: [
         (LDA, "test_symptom_20_phi_is_float64_finite_and_distinct_at_120_topics"),
@@ -98,7 +113,7 @@ def test_every_symptom_has_its_tests(number: int) -> None:
 
 
 def test_the_audit_covers_what_it_should() -> None:
-    assert sorted(SYMPTOMS) == [*range(1, 5), 7, 8, 10, 11, 12, 14, 15, 16, 17, 19, 20, *range(22, 28)]
+    assert sorted(SYMPTOMS) == [*range(1, 9), *range(10, 21), *range(22, 28)]
 
 
 def test_the_number_is_read_as_a_number() -> None:
