@@ -208,26 +208,30 @@ class Quicker(Context):
 
 
 class FollowsCoOccurrence(Quicker):
-    """Weights that know co-occurrence only: cosines, scores and W_V are log co-occurrence with noise."""
+    """Weights that know co-occurrence only: cosines, scores and W_V are mutual information with noise."""
 
     def train(self, name, *overrides, seeds=None):
         record = super().train(name, *overrides, "training.steps=1", "training.stages=[]", seeds=seeds)
         expected = expected_meetings(find_recipe(name))
-        logs = np.pad(np.log(expected), ((1, 0), (1, 0)))
+        logs = np.pad(np.log(expected / np.outer(expected.sum(axis=0), expected.sum(axis=1))), ((1, 0), (1, 0)))
         rng = np.random.default_rng(0)
         matrices = []
         for _ in range(record.summary["seeds"]):
             noise = rng.normal(size=logs.shape)
             matrices.append(logs + 0.3 * (noise + noise.T))
         weights = dict(record.weights)
-        if "W_K" in weights:
+        if name == "linked-attention":
             width = weights["W_K"].shape[1]
             weights["W_K"] = np.stack([np.eye(width)] * len(matrices))
             weights["W_Q"] = np.stack([np.sqrt(width) * matrix.T for matrix in matrices])
             weights["W_V"] = np.stack(matrices)
         else:
-            values, vectors = np.linalg.eigh(np.array(matrices) + 40 * np.eye(len(logs)))
-            weights["W_E"] = vectors.transpose(0, 2, 1) * np.sqrt(np.maximum(values, 0))[:, :, None]
+            factors = []
+            for matrix in matrices:
+                np.fill_diagonal(matrix, 0.0)
+                values, vectors = np.linalg.eigh(matrix)
+                factors.append((vectors * np.sqrt(values - 1.1 * values[0])).T)  # unequal diagonals would bend cosines
+            weights["W_E"] = np.stack(factors)
         return type(record)(record.config, record.manifest, record.history, weights, record.summary)
 
 
