@@ -11,18 +11,19 @@ import pandas as pd
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
+from topicscope.probing.checks import identity_of_run, require_known_words, require_pairs
 from topicscope.probing.direction import named
 from topicscope.probing.embedding_table import embedding_rows
 from topicscope.probing.loading import load_model, pinned
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView, view_model
-from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments, rows_read
+from topicscope.probing.moments import PartMoments, rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
 from topicscope.probing.result import ProbeResult, headline
 from topicscope.probing.shards import DocumentShards, temporary_shards
 from topicscope.probing.table import attention_rows, control_rows, head_rows, result_table, with_key_value_heads
-from topicscope.probing.token_cache import TokenCache, cache_key, tokens_of
+from topicscope.probing.token_cache import tokens_of
 from topicscope.probing.topic_source import TopicSource, configurations_of, identity_of, read_topics, topics_from
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import Manifest, describe_environment
@@ -126,7 +127,7 @@ def _measure(
         view = view.only(options.layers, options.heads)
     source = read_topics(topics)
     weights_hash = view.weights_hash()
-    identity = _identity(view, weights_hash, corpus, identity_of(source), splitter, options)
+    identity = identity_of_run(view, weights_hash, corpus, identity_of(source), splitter, options)
     if run is not None:
         finished = _finished(run, identity)
         if finished is not None:
@@ -138,7 +139,7 @@ def _measure(
     tokens = tokens_of(
         view.tokenizer, corpus, options, max_length=view.max_length, splitter=splitter, progress=progress
     )
-    _require_known_words(tokens, view)
+    require_known_words(tokens, view)
     lookup = TopicLookup(configurations, tokens.words)
     warnings = dict.fromkeys(
         [*fitted.warnings, *tokens.unit_counts.warnings, *(w for c in configurations for w in c.assignment.warnings)]
@@ -151,7 +152,7 @@ def _measure(
         view, tokens, tokens.documents, lookup, options, "reading", progress, shards=shards, folder=place
     )
     interrupted = measured.interrupted
-    warnings |= dict.fromkeys(_require_pairs(measured.moments, lookup))
+    warnings |= dict.fromkeys(require_pairs(measured.moments, lookup))
     row_counts, row_warnings = rows_read(measured.moments)
     warnings |= dict.fromkeys(row_warnings)
     embeddings = embedding_rows(view, configurations)
@@ -209,27 +210,6 @@ def _measure(
         moments={k: v for name, part in measured.moments.items() for k, v in part.arrays(name).items()},
         topics=fitted.topics,
     )
-
-
-def _identity(
-    view: ModelView,
-    weights_hash: str,
-    corpus: Corpus,
-    topics: Any,
-    splitter: WordSplitter,
-    options: ProbeOptions,
-) -> dict[str, Any]:
-    """Everything that decides the numbers of a run, as JSON has it."""
-    libraries = describe_environment().libraries
-    return {
-        "model": [view.name, view.model_type, weights_hash, view.dtype, view.device],
-        "text": [corpus.name, corpus.fingerprint()],
-        "tokens": cache_key(view.tokenizer, corpus, options, view.max_length),
-        "topics": topics,
-        "splitter": getattr(splitter, "__qualname__", type(splitter).__qualname__),
-        "options": options.model_dump(mode="json"),
-        "libraries": {name: libraries[name] for name in ("topicscope", "torch", "transformers", "tomotopy")},
-    }
 
 
 def _digest(identity: Mapping[str, Any]) -> str:
@@ -293,51 +273,6 @@ def _description(view: ModelView, weights_hash: str) -> dict[str, Any]:
         "max_length": view.max_length,
         "parameters": view.num_parameters,
     }
-
-
-def _require_known_words(tokens: TokenCache, view: ModelView) -> None:
-    if not tokens.words:
-        raise InputError(
-            "no word of the text is known to the tokenizer as one token",
-            received=f"{len(tokens)} units",
-            where=view.name,
-            advice="use a tokenizer of the text's language, or a word splitter that fits it",
-        )
-
-
-def _require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> list[str]:
-    """Warnings for thresholds without pairs; an error where no threshold has any."""
-    warnings, found = [], False
-    word_list = lookup.configurations[0].threshold is None
-    for c, configuration in enumerate(lookup.configurations):
-        counts = next(iter(moments.values())).counts(c)
-        missing = [name for name, ks in (("same", PAIRED), ("different", DIFFERENT)) if sum(counts[k] for k in ks) == 0]
-        found = found or not missing
-        if missing:
-            warnings.append(
-                f"threshold {configuration.threshold}, topic seed {configuration.topic_seed}: the text has no "
-                f"{' and no '.join(missing)}-topic pair, so its ratios are missing; a larger --threshold lists more "
-                "words, a smaller one leaves fewer of them in several topics, where they belong to none"
-            )
-    if not found:
-        tried = "the word list" if word_list else f"thresholds {[c.threshold for c in lookup.configurations]}"
-        words = [
-            f"{len(c.assignment.words)} ({c.assignment.dropped_ambiguous} more in several)"
-            for c in lookup.configurations
-        ]
-        raise InputError(
-            "no same-topic and different-topic pair of words was found at any threshold",
-            received=f"{tried}; words with one topic: {', '.join(words)}",
-            expected="units in which two words of one topic meet, and units in which two words of different topics do",
-            advice=(
-                "list more words"
-                if word_list
-                else "choose other thresholds (more words are listed at larger ones, "
-                "more stand in several topics as well), at least 2 topics"
-            )
-            + ", more text (--max-units), or --unit passage",
-        )
-    return warnings
 
 
 def _headline(

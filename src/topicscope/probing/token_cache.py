@@ -26,31 +26,31 @@ from dataclasses import asdict
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 import topicscope.probing.alignment as alignment_module
 import topicscope.probing.spelling as spelling_module
+import topicscope.probing.token_arrays as arrays_module
 import topicscope.topics.units as units_module
 import topicscope.topics.words as words_module
-from topicscope.errors import RunError
+from topicscope.errors import InputError, RunError
 from topicscope.probing.alignment import AlignedUnit, Coverage, align_units
 from topicscope.probing.options import ProbeOptions
+from topicscope.probing.token_arrays import NO_WORD, Columns, open_array
 from topicscope.progress import Progress
 from topicscope.records.files import read_json, write_json
 from topicscope.records.folder import TemporaryFolder
 from topicscope.topics.text import Corpus
-from topicscope.topics.units import Unit, UnitCounts, UnitReader
+from topicscope.topics.units import UnitCounts, UnitReader
 from topicscope.topics.wikipedia import cache_folder
 from topicscope.topics.words import WordSplitter, split_words
 
 UNITS_PER_BLOCK = 1024
 KEPT_TOKENS = 500_000  # fewer are tokenised again in seconds
 KEPT_BYTES = 20_000_000_000
-_NOT_A_WORD = -1
 
 
 class TokenCache(Sequence[AlignedUnit]):
@@ -84,6 +84,12 @@ class TokenCache(Sequence[AlignedUnit]):
             return self._read(range(*index.indices(len(self))))
         return self._read(range(len(self))[index : index + 1 or None])[0]
 
+    def is_whole(self) -> bool:
+        """Whether every array has the length that it should have."""
+        tokens = {self.coverage.tokens, *(len(self._map(name)) for name in ("input_ids", "words"))}
+        windows = {len(self), *(len(self._map(name)) for name in ("ends", "unit", "window", "run", "order"))}
+        return len(tokens) == len(windows) == 1 and len(self._map("ids")) == int(self._map("id_ends")[-1:].sum())
+
     def _read(self, places: range) -> list[AlignedUnit]:
         # Mapped anew on each call: pages once touched would otherwise count as this process's memory for good.
         ids, words, ends = self._map("input_ids"), self._map("words"), self._map("ends")
@@ -102,13 +108,13 @@ class TokenCache(Sequence[AlignedUnit]):
                     unit=int(units[w]),
                     window=int(windows[w]),
                     input_ids=tuple(ids[tokens].tolist()),
-                    words=tuple(None if c == _NOT_A_WORD else self.words[c] for c in words[tokens].tolist()),
+                    words=tuple(None if c == NO_WORD else self.words[c] for c in words[tokens].tolist()),
                 )
             )
         return found
 
     def _map(self, name: str) -> np.ndarray:
-        return _open(self.folder / f"{name}.npy")
+        return open_array(self.folder / f"{name}.npy")
 
 
 def tokens_of(
@@ -130,11 +136,11 @@ def tokens_of(
     # A splitter of one's own has no name that says what it does.
     key = cache_key(tokenizer, corpus, options, max_length) if splitter is split_words else None
     kept = root / key if key is not None else None
-    if kept is not None and (kept / "header.json").is_file():
-        with suppress(OSError):
-            cache = TokenCache(kept)
-            cache.unit_counts.skipped = dict(corpus.skipped)  # depends on the file, not only on its documents
-            return cache
+    if kept is not None and kept.is_dir():
+        found = _usable(kept)
+        if found is not None:
+            found.unit_counts.skipped = dict(corpus.skipped)  # depends on the file, not only on its documents
+            return found
     owner = _building(root)
     folder = owner.path
     try:
@@ -155,10 +161,23 @@ def tokens_of(
     return cache
 
 
+def _usable(folder: Path) -> TokenCache | None:
+    """The cache in a folder; one that is damaged is removed."""
+    try:
+        cache = TokenCache(folder)
+        if cache.is_whole():
+            return cache
+    except (OSError, ValueError, KeyError, TypeError, InputError):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
 def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: ProbeOptions, max_length: int) -> str:
     """Hexadecimal name of everything that decides the content: tokenizer, text, units, code and libraries."""
     backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else ""
-    code = [Path(str(m.__file__)).read_bytes() for m in (alignment_module, spelling_module, units_module, words_module)]
+    modules = (alignment_module, spelling_module, arrays_module, units_module, words_module)
+    code = [Path(str(module.__file__)).read_bytes() for module in modules]
     made_of = {
         "tokenizer": [hashlib.sha256(backend.encode()).hexdigest(), type(tokenizer).__name__, tokenizer.unk_token_id],
         "corpus": corpus.fingerprint(),
@@ -203,7 +222,7 @@ def _build(
     reader = UnitReader(corpus, options.unit, options.language, progress, splitter=splitter)
     units = reader.units() if options.max_units is None else iter(reader.sample(options.max_units, options.seed))
     coverage, vocabulary = Coverage(), dict[str, int]()
-    with _Columns(folder) as columns:
+    with Columns(folder) as columns:
         number = 0
         while block := list(islice(units, UNITS_PER_BLOCK)):
             runs = [columns.run_of(unit) for unit in block]
@@ -215,7 +234,7 @@ def _build(
             number += len(block)
     documents = _group(folder)
     reader.counts.documents_kept = len(np.unique(documents))
-    windows = _open(folder / "run.npy")
+    windows = open_array(folder / "run.npy")
     write_json(folder / "words.json", list(vocabulary))
     header = {
         "unit_counts": asdict(reader.counts),
@@ -226,92 +245,12 @@ def _build(
     write_json(folder / "header.json", header)
 
 
-def _open(path: Path) -> np.ndarray:
-    # An empty file cannot be mapped.
-    array: np.ndarray = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)
-    return array
-
-
 def _group(folder: Path) -> np.ndarray:
     """Write order.npy; returns the document of each run, numbered by first appearance."""
     digests = np.load(folder / "digests.npy")
     _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
     documents = first[inverse]  # the first run of the same id
-    runs = _open(folder / "run.npy")
+    runs = open_array(folder / "run.npy")
     np.save(folder / "order.npy", np.argsort(documents[runs], kind="stable"))
     (folder / "digests.npy").unlink()
     return np.asarray(documents)
-
-
-class _Columns:
-    """The arrays of a cache while they grow."""
-
-    def __init__(self, folder: Path) -> None:
-        kinds = {"input_ids": "uint32", "words": "int32", "ends": "int64", "unit": "int64", "window": "int32"}
-        kinds |= {"run": "int64", "ids": "uint8", "id_ends": "int64", "digests": "S16"}
-        self._files = {name: _GrowingArray(folder / f"{name}.npy", np.dtype(kind)) for name, kind in kinds.items()}
-        self._tokens, self._id_bytes, self._runs = 0, 0, 0
-        self._document_id: str | None = None
-
-    def __enter__(self) -> "_Columns":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for file in self._files.values():
-            file.close()
-
-    def run_of(self, unit: Unit) -> int:
-        """The number of the unit's run of rows; a new one where the id differs from that of the unit before."""
-        if unit.document_id != self._document_id:
-            self._document_id, self._runs = unit.document_id, self._runs + 1
-            name = unit.document_id.encode("utf-8")
-            self._id_bytes += len(name)
-            self._files["ids"].append(np.frombuffer(name, np.uint8))
-            self._files["id_ends"].append([self._id_bytes])
-            self._files["digests"].append([hashlib.blake2b(name, digest_size=16).digest()])
-        return self._runs - 1
-
-    def append(
-        self, aligned: Sequence[AlignedUnit], first_unit: int, runs: Sequence[int], vocabulary: dict[str, int]
-    ) -> None:
-        """Add the windows of one block of units."""
-        codes = [
-            _NOT_A_WORD if word is None else vocabulary.setdefault(word, len(vocabulary))
-            for window in aligned
-            for word in window.words
-        ]
-        lengths = [len(window.input_ids) for window in aligned]
-        self._files["input_ids"].append([token for window in aligned for token in window.input_ids])
-        self._files["words"].append(codes)
-        self._files["ends"].append(self._tokens + np.cumsum(lengths, dtype=np.int64))
-        self._files["unit"].append([first_unit + window.unit for window in aligned])
-        self._files["window"].append([window.window for window in aligned])
-        self._files["run"].append([runs[window.unit] for window in aligned])
-        self._tokens += sum(lengths)
-
-
-class _GrowingArray:
-    """A one-dimensional .npy file that is appended to; numpy leaves room in the header for the length to grow."""
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        self._dtype, self._length = dtype, 0
-        self._stream = open(path, "wb", buffering=1 << 16)  # noqa: SIM115 - closed by `_Columns`
-        self._write_header()
-        self._header = self._stream.tell()
-
-    def append(self, values: Sequence[Any] | np.ndarray) -> None:
-        array = np.asarray(values, dtype=self._dtype)
-        self._stream.write(array.tobytes())
-        self._length += len(array)
-
-    def close(self) -> None:
-        self._stream.seek(0)
-        self._write_header()
-        assert self._stream.tell() == self._header
-        self._stream.close()
-
-    def _write_header(self) -> None:
-        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._length,)}
-        np.lib.format.write_array_header_1_0(self._stream, header)

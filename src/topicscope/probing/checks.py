@@ -1,0 +1,81 @@
+"""What a probe makes sure of before it goes on: that there is something to measure, and that a run is the same run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from topicscope.errors import InputError
+from topicscope.probing.lookup import TopicLookup
+from topicscope.probing.model import ModelView
+from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments
+from topicscope.probing.options import ProbeOptions
+from topicscope.probing.token_cache import TokenCache, cache_key
+from topicscope.records import describe_environment
+from topicscope.topics.text import Corpus
+from topicscope.topics.words import WordSplitter
+
+
+def identity_of_run(
+    view: ModelView,
+    weights_hash: str,
+    corpus: Corpus,
+    topics: Any,
+    splitter: WordSplitter,
+    options: ProbeOptions,
+) -> dict[str, Any]:
+    """Everything that decides the numbers of a run, as JSON has it."""
+    libraries = describe_environment().libraries
+    return {
+        "model": [view.name, view.model_type, weights_hash, view.dtype, view.device],
+        "text": [corpus.name, corpus.fingerprint()],
+        "tokens": cache_key(view.tokenizer, corpus, options, view.max_length),
+        "topics": topics,
+        "splitter": getattr(splitter, "__qualname__", type(splitter).__qualname__),
+        "options": options.model_dump(mode="json"),
+        "libraries": {name: libraries[name] for name in ("topicscope", "torch", "transformers", "tomotopy")},
+    }
+
+
+def require_known_words(tokens: TokenCache, view: ModelView) -> None:
+    """An error where no token is a word of the text."""
+    if not tokens.words:
+        raise InputError(
+            "no word of the text is known to the tokenizer as one token",
+            received=f"{len(tokens)} units",
+            where=view.name,
+            advice="use a tokenizer of the text's language, or a word splitter that fits it",
+        )
+
+
+def require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> list[str]:
+    """Warnings for thresholds without pairs; an error where no threshold has any."""
+    warnings, found = [], False
+    word_list = lookup.configurations[0].threshold is None
+    for c, configuration in enumerate(lookup.configurations):
+        counts = next(iter(moments.values())).counts(c)
+        missing = [name for name, ks in (("same", PAIRED), ("different", DIFFERENT)) if sum(counts[k] for k in ks) == 0]
+        found = found or not missing
+        if missing:
+            warnings.append(
+                f"threshold {configuration.threshold}, topic seed {configuration.topic_seed}: the text has no "
+                f"{' and no '.join(missing)}-topic pair, so its ratios are missing; a larger --threshold lists more "
+                "words, a smaller one leaves fewer of them in several topics, where they belong to none"
+            )
+    if not found:
+        tried = "the word list" if word_list else f"thresholds {[c.threshold for c in lookup.configurations]}"
+        words = [
+            f"{len(c.assignment.words)} ({c.assignment.dropped_ambiguous} more in several)"
+            for c in lookup.configurations
+        ]
+        raise InputError(
+            "no same-topic and different-topic pair of words was found at any threshold",
+            received=f"{tried}; words with one topic: {', '.join(words)}",
+            expected="units in which two words of one topic meet, and units in which two words of different topics do",
+            advice=(
+                "list more words"
+                if word_list
+                else "choose other thresholds (more words are listed at larger ones, "
+                "more stand in several topics as well), at least 2 topics"
+            )
+            + ", more text (--max-units), or --unit passage",
+        )
+    return warnings
