@@ -347,3 +347,16 @@ def test_models_that_were_not_run_show_the_paper_alone(tmp_path) -> None:
     stars = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_marker() == "*"]
     assert [star for star in stars if star] == [[[1.28, pytest.approx(0.89)]]]
     assert {1.5, 1.4, 1.0, 1.28} <= set(points(figure.axes[0]))
+
+
+def test_ratios_and_cosines_of_ambiguous_words_have_their_own_zero(tmp_path) -> None:
+    rows = [
+        row("cosine, overlapping topics: a", 0.5, "c"),
+        row("attention same / different, MiniLM, θ = 0.001, kept", 1.5, "c"),
+        row("ratio of distinct words less the largest of 20 with shuffled topics", 0.2, "c"),
+        row("cosine same - different, MiniLM", 0.1),
+    ]
+    ratios, cosines = drawn(tmp_path, "ambiguous-words", rows).axes
+    assert (points(ratios), points(cosines)) == ([1.5], [0.5, 0.1])
+    assert 0 < ratios.get_xlim()[0] < 1
+    assert cosines.get_xlim()[0] < 0

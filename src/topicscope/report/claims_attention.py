@@ -1,5 +1,7 @@
 """Norms over steps, and attention by class of word pair, from saved runs."""
 
+from typing import Any
+
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
@@ -42,8 +44,10 @@ def stages_figure(record: ReproductionRecord, claim: str) -> Figure | None:
             axes.set_axis_off()
         for axes, (entry, run) in zip(panels, runs, strict=False):
             _norms(axes, entry, run)
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+        legend: dict[str, Any] = {}
+        for axes in panels:
+            legend |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=5, frameon=False)
     return figure
 
 

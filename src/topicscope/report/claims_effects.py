@@ -47,6 +47,24 @@ def _kind(row: Row) -> str:
     return str(row["quantity"]).partition(":")[0].partition(",")[0]
 
 
+def ambiguous_figure(record: ReproductionRecord, claim: str) -> Figure | None:
+    """Ambiguous words: attention ratios, log ratios, cosines and W_V on an axis each; other rows are in the table."""
+    rows = [row for row in record.claims[claim]["rows"] if _beginning(row) is not None]
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda row: list(_AMBIGUOUS).index(_beginning(row) or ""))
+    title = "Words that share a topic against words that do not; dashed: no difference"
+    return forest_figure(ordered, title=title, group=_beginning, references=_AMBIGUOUS)
+
+
+# How a quantity begins, and the value that says "no difference".
+_AMBIGUOUS = {"attention same / different": 1.0, "log ratio of attention": 0.0, "cosine": 0.0, "mean W_V": 0.0}
+
+
+def _beginning(row: Row) -> str | None:
+    return next((name for name in _AMBIGUOUS if row["quantity"].startswith(name)), None)
+
+
 def variance_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     """R² as bars, a group for each model and step; rows that are no shares are left to the table."""
     groups: dict[str, list[tuple[str, Row]]] = {}

@@ -24,6 +24,7 @@ FIGURES: Mapping[str, Drawing] = {
     "landscape": claims_matrices.landscape_figure,
     "joint-training": claims_effects.log_ratio_figure,
     "pretrained-table": claims_effects.models_figure,
+    "ambiguous-words": claims_effects.ambiguous_figure,
     "co-occurrence": claims_effects.coefficients_figure,
     "topicwise-assumption": claims_effects.variance_figure,
 }

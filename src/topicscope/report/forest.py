@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -31,7 +32,7 @@ def forest_figure(
     *,
     title: str,
     group: Callable[[Row], object] = lambda row: row["criterion"],
-    references: Mapping[object, float] | None = None,
+    references: Mapping[Any, float] | None = None,
 ) -> Figure:
     """Measured ± error (dot), theory (diamond) and paper (star) of every row that has a number.
 
