@@ -1,6 +1,7 @@
 """The table of pretrained models: its rule, its sabotages, what is not here, and the small BERT that is trained."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from topicscope.claims.pretrained_models import NotHereError, from_hub, paper_mo
 from topicscope.claims.pretrained_rows import Reading, Size, TableRecipe, rows_without, table_recipe
 from topicscope.claims.reproduce import Reproduction, claim_key, reproduce
 from topicscope.claims.small_bert import SmallBert
+from topicscope.cli import run
 from topicscope.errors import InputError
 from topicscope.probing.loading import load_model
 from topicscope.topics.lda import Topics
@@ -324,3 +326,17 @@ def test_rows_without_a_model_hold_the_paper_s_numbers() -> None:
     rows = rows_without("BART", None, "BART", "no hub")
     assert [row["paper"] for row in rows if "attention" in row["quantity"]] == [1.35, 1.31, 1.23]
     assert issubclass(NotHereError, InputError)
+
+
+def test_the_command_line_takes_models_and_says_what_was_not_run(corpus, tmp_path, capsys, monkeypatch, no_hub) -> None:
+    monkeypatch.setattr(pretrained_table, "open_corpus", lambda _: corpus)
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["reproduce", CLAIM.id, "--quick", "--models", "paper", "some/where", "--out", str(tmp_path / "out")]
+    assert run(words) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"BERT, θ = 0\.0005: attention.* 1\.32 +- +not run +-", shown)
+    assert "not run: some/where: the hub is out of reach" in shown
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["options"]["models"] == ["paper", "some/where"]
+    assert run(["reproduce", CLAIM.id, "--seeds", "2.5", "--out", str(tmp_path / "other")]) == 2
+    assert "not a whole number" in capsys.readouterr().err
