@@ -58,6 +58,13 @@ def render(document: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
             raise MissingRowError(f"{name} has {len(found)} rows {' … '.join(parts)}")
         return found[0]
 
+    def judged(name: str, criterion: str) -> list[Row]:
+        """Rows of a claim that a criterion judges."""
+        found = [row for row in claim(name)["rows"] if row["criterion"] == criterion]
+        if not found:
+            raise MissingRowError(f"{name} has no row that {criterion} judges")
+        return found
+
     environment = Environment(
         loader=FileSystemLoader(DOCS),
         undefined=StrictUndefined,
@@ -76,6 +83,7 @@ def render(document: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
         claim=claim,
         row=row,
         rows=rows,
+        judged=judged,
         failing=failing,
         missing=missing,
         first=first,
