@@ -26,6 +26,7 @@ from topicscope.topics.units import Unit
 FAMILIES = tiny.FAMILIES + tiny.MORE_FAMILIES
 CAUSAL = tuple(f for f in FAMILIES if any(part.causal for part in view_model(*tiny.build(f)).parts))
 GROUPED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gpt_oss")
+PIECES = ("skip", "merge")  # of `--pieces`
 ONE_KERNEL = ("mpnet", "deberta-v2", "gemma2", "gpt_oss")  # the library knows no other than eager
 
 
@@ -67,8 +68,8 @@ def test_symptom_1_the_kernel_makes_no_difference_to_any_family(family: str, tmp
         result = topicscope.probe(model, tokenizer, texts(4), topics=tmp_path / "words.csv", controls=0)
         assert model.config._attn_implementation == kernel
         assert result.model["kernel"] == kernel
-        tables.append(result.heads().select_dtypes("number").to_numpy())
-    assert np.isfinite(tables[0][:, :4]).all()
+        tables.append(result.heads()[["mean_same", "mean_different", "attention_ratio"]].to_numpy())
+    assert np.isfinite(tables[0]).all()
     np.testing.assert_allclose(tables[-1], tables[0], rtol=1e-5, atol=1e-7)
 
 
@@ -153,7 +154,7 @@ def test_symptom_13_each_group_shows_the_structure_of_its_own_keys() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("pieces", ["skip", "merge"])
+@pytest.mark.parametrize("pieces", PIECES)
 def test_symptom_18_words_of_pieces_are_counted_and_merged_in_every_family(family: str, pieces: str) -> None:
     view = view_model(*tiny.build(family))
     text = "the riverbank and the sea, castlewards to the king: riverbank, ship and sword"
