@@ -85,6 +85,12 @@ SYMPTOMS: dict[int, list[tuple[str, str]]] = {
         (CLI, "test_symptom_27_a_folder_never_touches_the_network"),
         (CLI, "test_symptom_27_a_hub_name_found_in_the_cache_gives_the_numbers_of_the_folder"),
     ],
+    29: [
+        (
+            "probing/test_probe_interfaces.py",
+            "test_symptom_29_a_notebook_shows_a_table_and_a_picture_without_a_script",
+        )
+    ],
 }
 
 
@@ -113,7 +119,7 @@ def test_every_symptom_has_its_tests(number: int) -> None:
 
 
 def test_the_audit_covers_what_it_should() -> None:
-    assert sorted(SYMPTOMS) == [*range(1, 9), *range(10, 21), *range(22, 28)]
+    assert sorted(SYMPTOMS) == [*range(1, 9), *range(10, 21), *range(22, 28), 29]
 
 
 def test_the_number_is_read_as_a_number() -> None:

@@ -135,7 +135,7 @@ def killed(model: Path, corpus: Path, folder: Path, kills: int) -> None:
         check=False,
         timeout=590,
     )
-    assert done.returncode == 0, (seed, done.stderr)
+    assert done.returncode == 0, f"moments of seed {seed}: {done.stderr[-3000:]}"
     outcome = json.loads(done.stdout)
     assert outcome["kills"] == kills
     for number in range(1, outcome["runs"]):

@@ -1,5 +1,6 @@
 """ProbeResult: what a probe found, as tables, on disk and in a notebook."""
 
+import base64
 import html
 import math
 from collections.abc import Mapping
@@ -176,10 +177,18 @@ class ProbeResult:
         return str(self.headline["text"])
 
     def _repr_html_(self) -> str:
+        """For notebooks: the answer, the measured rows and the head map as a picture that needs no script."""
+        from topicscope.report import figures
+
         shown = ["part", "threshold", "attention_ratio", "attention_ratio_se", "attention_ratio_distinct"]
         shown += ["control_attention_ratio_low", "control_attention_ratio_high", "embedding_cosine_layer_ratio"]
         measured = self.rows[self.rows["source"] == "measured"]
-        return f"<p>{html.escape(str(self))}</p>{measured[shown].to_html(index=False, float_format='{:.3f}'.format)}"
+        table = measured[shown].to_html(index=False, float_format="{:.3f}".format)
+        picture = base64.b64encode(figures.to_png(self.plot("heads"))).decode("ascii")
+        return (
+            f"<p>{html.escape(str(self))}</p>{table}"
+            f'<img alt="attention ratio of every layer and head" src="data:image/png;base64,{picture}">'
+        )
 
 
 def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bool) -> dict[str, Any]:
