@@ -171,6 +171,8 @@ def probe(
         print_json(result.to_dict())
     else:
         show(result, target)
+        if result.interrupted:
+            print_lines([f"to go on: the same command with --out {shlex.quote(str(target))} --resume"])
     return INTERRUPTED if result.interrupted else 0
 
 
