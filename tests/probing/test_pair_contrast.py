@@ -56,8 +56,7 @@ def shuffled(form, member, orders):
 def test_z_over_all_permutations(membership):
     left, right = factors(words=7)
     member = membership(7, 3)
-    assert 0 < (found := WordPairs(member, None)).different_pairs
-    z = found.contrast(left, right).z
+    z = WordPairs(member, None).contrast(left, right).z
     for head, form in enumerate(left @ right.swapaxes(1, 2)):
         null = shuffled(form, member, permutations(range(7)))
         assert z[head] == pytest.approx((brute(form, member)[2] - null.mean()) / null.std(), rel=1e-9)

@@ -195,7 +195,7 @@ def _permutation_moments(
 
     In the parts of `_Blocks.effects`, uncorrelated under π, the sum is that of the means (its expectation) and of
 
-        Λ_a = Σ_{i∈a} Σ_b c_ab α^A_ib α^B_π(i)b,   c_ab = 2 n_b, c_aa = 2 (n_a - 2): variance ‖Σ_b c α^A α^Bᵀ‖²/(n_a - 1)
+        Λ_a = Σ_{i∈a} Σ_b c_ab α^A_ib α^B_π(i)b, c_ab = 2 n_b, c_aa = 2 (n_a - 2): variance ‖Σ_b c α^A α^Bᵀ‖²/(n_a - 1)
         γ in block a:          variance 2 Σγ_A² Σγ_B² / (n_a (n_a - 3))
         γ in blocks ab and ba: variance 4 Σγ_A² Σγ_B² / ((n_a - 1)(n_b - 1))
 
@@ -250,7 +250,7 @@ def _gram(x: Float[np.ndarray, "head word a"], y: Float[np.ndarray, "head word b
 
 
 def _dot(x: Float[np.ndarray, "head word k"], y: Float[np.ndarray, "head #word k"]) -> Float[np.ndarray, "head word"]:
-    return np.einsum("hwk,hwk->hw", x, np.broadcast_to(y, x.shape))
+    return np.asarray(np.einsum("hwk,hwk->hw", x, np.broadcast_to(y, x.shape)))
 
 
 def _without_each(sums: Float[np.ndarray, "head word"]) -> Float[np.ndarray, "head word"]:
