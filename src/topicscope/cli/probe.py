@@ -50,7 +50,7 @@ def probe(
     min_count: Whole = 5,
     sweeps: Whole = 300,
     seed: Whole = 0,
-    batch_tokens: Whole = 4096,
+    batch_tokens: Whole | None = None,
     batch_size: Whole | None = None,
     device: str = "cpu",
     dtype: str | None = None,
@@ -112,7 +112,7 @@ def probe(
     seed
         Seed of the sample, the topic models and the random controls.
     batch_tokens
-        Tokens read at once, padding counted.
+        Tokens read at once, padding counted; 1024 on a CPU and 16384 elsewhere unless given.
     batch_size
         Most units read at once; as many as the tokens allow unless given.
     device

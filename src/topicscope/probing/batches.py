@@ -9,6 +9,8 @@ from jaxtyping import Int64
 
 from topicscope.probing.alignment import AlignedUnit
 
+# On a CPU what its caches hold is read fastest; elsewhere a batch must keep the device busy.
+CPU_TOKENS, DEVICE_TOKENS = 1024, 16384
 PADDING = 0  # The view overwrites it by the model's own; it is never attended.
 
 
@@ -30,7 +32,7 @@ def make_batches(
     units: Sequence[AlignedUnit],
     *,
     batch_size: int | None = None,
-    max_tokens: int | None = 4096,
+    max_tokens: int = CPU_TOKENS,
     pad_side: Literal["right", "left"] = "right",
 ) -> list[Batch]:
     """All units in batches of at most `max_tokens` tokens, padding counted, and `batch_size` units where that is given.
@@ -44,7 +46,7 @@ def make_batches(
     batches: list[Batch] = []
     rows: list[int] = []
     for i in order:
-        too_many = max_tokens is not None and (len(rows) + 1) * len(units[i].input_ids) > max_tokens
+        too_many = (len(rows) + 1) * len(units[i].input_ids) > max_tokens
         if rows and (len(rows) == batch_size or too_many):
             batches.append(_pad(units, rows, pad_side))
             rows = []
@@ -52,6 +54,11 @@ def make_batches(
     if rows:
         batches.append(_pad(units, rows, pad_side))
     return batches
+
+
+def tokens_at_once(device: str) -> int:
+    """How many tokens a batch holds on this device unless its user says so."""
+    return CPU_TOKENS if torch.device(device).type == "cpu" else DEVICE_TOKENS
 
 
 def _pad(units: Sequence[AlignedUnit], rows: Sequence[int], pad_side: str) -> Batch:

@@ -29,7 +29,9 @@ class ProbeOptions(BaseModel):
     min_count: int = Field(5, ge=1, description="words rarer than this are left out of the topic model")
     sweeps: int = Field(300, ge=1, description="Gibbs sweeps of the topic model")
     seed: int = Field(0, ge=0, description="seed of the sample, the topic models and the random controls")
-    batch_tokens: int = Field(4096, ge=1, description="tokens the model reads at once, padding counted")
+    batch_tokens: int | None = Field(
+        None, ge=1, description="tokens the model reads at once, padding counted; None: 1024 on a CPU, 16384 elsewhere"
+    )
     batch_size: int | None = Field(None, ge=1, description="most units of a batch; None: as many as the tokens allow")
     padding: Literal["right", "left"] = Field("right", description="side of the padding inside a batch")
 
