@@ -68,7 +68,9 @@ def test_a_cache_gives_what_the_model_gives(family: str, padding: str, words: Pa
     by_cache = topicscope.probe(hooked(family), documents=texts(), **options)
     model, tokenizer = tiny.build(family)
     by_model = topicscope.probe(model, tokenizer, texts(), **options)
-    np.testing.assert_allclose(numbers(by_cache, controls=False), numbers(by_model, controls=False), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(
+        numbers(by_cache, controls=False), numbers(by_model, controls=False), rtol=1e-5, atol=1e-8
+    )
     assert by_cache.model["weights_hash"] == by_model.model["weights_hash"]
     assert by_cache.model["kernel"] == "given from outside"
     assert not model.training
@@ -120,4 +122,6 @@ def test_the_example_runs_and_its_two_ways_agree() -> None:
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     by_patterns, by_name = example.main()
-    np.testing.assert_allclose(numbers(by_patterns, controls=False), numbers(by_name, controls=False), rtol=1e-4, atol=1e-8)
+    np.testing.assert_allclose(
+        numbers(by_patterns, controls=False), numbers(by_name, controls=False), rtol=1e-4, atol=1e-8
+    )

@@ -114,6 +114,9 @@ def corpus(tmp_path: Path) -> Path:
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "UNITS_PER_CHUNK", 32)
     monkeypatch.setattr(passes, "SECONDS_PER_SHARD", 0)
+    # Drawing takes longer than all the rest, and what is drawn is in the record; the killed runs do draw.
+    monkeypatch.setattr("topicscope.report.figures.to_png", lambda _: b"")
+    monkeypatch.setattr("topicscope.report.html.render_probe", lambda *_: "")
 
 
 def killed(model: Path, corpus: Path, folder: Path, kills: int) -> None:
