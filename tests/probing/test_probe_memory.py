@@ -52,5 +52,4 @@ def peak_mib(number: int, folder: Path) -> float:
 @pytest.mark.long
 def test_memory_is_flat_from_a_thousand_to_a_hundred_thousand_documents(tmp_path: Path) -> None:
     few, many = peak_mib(1_000, tmp_path), peak_mib(100_000, tmp_path)
-    print(f"peak memory: {few:.0f} MiB with 1,000 documents, {many:.0f} MiB with 100,000")
-    assert many < 1.1 * few
+    assert many < 1.1 * few, f"{few:.0f} MiB with 1,000 documents, {many:.0f} MiB with 100,000"
