@@ -30,7 +30,7 @@ class LayerFactors:
 
     def queries(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """q [token, h, d] and ℓ [token, h] in float32."""
-        rows = self.query.index_select(0, tokens).unflatten(1, (-1, self._width))
+        rows = self.query.index_select(0, tokens).reshape(len(tokens), -1, self._width)
         normaliser = self.normaliser.index_select(0, tokens)
         if self._heads is not None:
             rows, normaliser = rows[:, self._heads], normaliser[:, self._heads]
@@ -38,7 +38,7 @@ class LayerFactors:
 
     def keys(self, tokens: torch.Tensor) -> torch.Tensor:
         """k [token, h, d] in float32, one for each query head."""
-        rows = self.key.index_select(0, tokens).unflatten(1, (-1, self._width))
+        rows = self.key.index_select(0, tokens).reshape(len(tokens), -1, self._width)
         return (rows if self._key_heads is None else rows[:, self._key_heads]).float()
 
     def pairs(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
@@ -52,9 +52,10 @@ class LayerFactors:
 
 @dataclass(frozen=True)
 class Block:
-    """Some units with queries and keys chosen in each, padded to one number of either.
+    """Some sets of queries and keys, each within one unit, padded to one number of either.
 
-    rows [g]: the units. query [g, m], key [g, n]: positions. query_valid, key_valid: which of them are chosen.
+    rows [g]: the units, of which one may have several sets. query [g, m], key [g, n]: positions, and which of them are
+    chosen: query_valid, key_valid. tokens: their numbers in `LayerFactors`, flat.
     later [g, m, n]: where the key comes after the query, in a causal part. All on the CPU but `later` and `tokens`.
     """
 
@@ -81,8 +82,10 @@ class Block:
         return attention if self.later is None else attention.masked_fill_(self.later[:, None], 0)
 
 
-def make_blocks(query: torch.Tensor, key: torch.Tensor, part: PartSpec, device: str) -> Iterator[Block]:
-    """Blocks of the positions where `query` [b, L] and `key` [b, L] hold, units of like size together."""
+def make_blocks(
+    units: torch.Tensor, query: torch.Tensor, key: torch.Tensor, part: PartSpec, device: str
+) -> Iterator[Block]:
+    """Blocks of the positions where `query` [s, L] and `key` [s, L] hold in `units` [s], sets of like size together."""
     limit = (CPU_BLOCK if torch.device(device).type == "cpu" else DEVICE_BLOCK) // len(part.heads)
     sizes = torch.stack([query.sum(1), key.sum(1)], 1)
     order = sizes.prod(1).argsort(stable=True).tolist()
@@ -91,16 +94,18 @@ def make_blocks(query: torch.Tensor, key: torch.Tensor, part: PartSpec, device: 
     for row in [r for r in order if int(sizes[r].prod())]:
         grown = [max(a, int(size)) for a, size in zip(area, sizes[row], strict=True)]
         if rows and (len(rows) + 1) * grown[0] * grown[1] > limit:
-            yield _block(rows, query, key, part, device)
+            yield _block(rows, units, query, key, part, device)
             rows, grown = [], sizes[row].tolist()
         rows.append(row)
         area = grown
     if rows:
-        yield _block(rows, query, key, part, device)
+        yield _block(rows, units, query, key, part, device)
 
 
-def _block(rows: list[int], query: torch.Tensor, key: torch.Tensor, part: PartSpec, device: str) -> Block:
-    units, length = torch.tensor(rows), query.shape[1]
+def _block(
+    rows: list[int], units: torch.Tensor, query: torch.Tensor, key: torch.Tensor, part: PartSpec, device: str
+) -> Block:
+    units, length = units[rows], query.shape[1]
     sides = []
     for chosen in (query[rows], key[rows]):
         count = chosen.sum(1)

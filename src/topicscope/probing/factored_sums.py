@@ -1,7 +1,7 @@
 """Class sums of one part from the factors of its attention, of which only some blocks are ever built.
 
-Of a unit with words U (T of them with a topic, R without one but repeated) and other attended tokens X, the blocks
-T × T (all classes between words with topics), R × R (the same word without a topic) and U × X are built, and
+Of a unit with words U (T of them with a topic) and other attended tokens X, the blocks T × T (all classes between words
+with topics), R × R for the places R of each repeated word without a topic, and U × X are built, and
 
     no topic = Σ_{i∈U} (1 - Σ_{j∈X} A_ij - Σ_{j: i's own occurrence} A_ij) - all other classes,
 
@@ -41,18 +41,19 @@ class FactoredSums:
         words = query.is_word[:, :, None] & key.is_word[:, None, :]
         if part.causal:
             words &= ~later_keys(query, key)
-        own = words & (query.place[:, :, None] == key.place[:, None, :])
-        repeated = words & ~own & (query.words[:, :, None] == key.words[:, None, :]) & ~query.has_topic[:, :, None]
+        own = words & _equal(query.place, key.place)
+        repeated = words & ~own & _equal(query.words, key.words) & ~query.has_topic[:, :, None]
+        units = torch.arange(self._shape[0])
         self._topical = [
-            (block, self._pairs(block, query, key)) for block in self._blocks(query.has_topic, key.has_topic)
+            (block, self._pairs(block, query, key)) for block in self._blocks(units, query.has_topic, key.has_topic)
         ]
         self._repeated = [
-            (block, self._masks(block, repeated, weights)) for block in self._blocks(repeated.any(2), repeated.any(1))
+            (block, self._masks(block, repeated, weights)) for block in self._blocks(*_by_word(repeated, query, key))
         ]
         others = (key.rank > 0) & ~key.is_word
         self._outside = [
             (block, self._masks(block, query.is_word[:, :, None] & others[:, None, :], weights))
-            for block in self._blocks(query.is_word, others)
+            for block in self._blocks(units, query.is_word, others)
         ]
         unit, row, column = own.nonzero(as_tuple=True)
         self._own = unit.to(device), *((unit * self._length + p).to(device) for p in (row, column))
@@ -73,9 +74,10 @@ class FactoredSums:
         sums = torch.zeros(b, heads, w, c, len(PairClass), dtype=torch.float64)
         for block, pairs in self._topical:
             sums[block.rows, ..., : len(BUILT)] += pairs.add(block.attention(layer)).double().cpu()
+        repeated = torch.zeros(b, heads, w, dtype=torch.float64)
         for block, masks in self._repeated:
-            same = _masked(block.attention(layer), masks)
-            sums[block.rows, ..., PairClass.same_word_no_topic] += same[..., None]
+            repeated.index_add_(0, block.rows, _masked(block.attention(layer), masks))
+        sums[..., PairClass.same_word_no_topic] += repeated[..., None]
         left = self._total[:, None].repeat(1, heads, 1)  # [b, h, w]
         for block, masks in self._outside:
             left[block.rows] -= _masked(block.attention(layer), masks)
@@ -96,8 +98,8 @@ class FactoredSums:
             sums[rows], counts[rows] = pairs.by_distance(readings)
         return sums, counts
 
-    def _blocks(self, query: torch.Tensor, key: torch.Tensor) -> Iterator[Block]:
-        return make_blocks(query, key, self._part, self._device)
+    def _blocks(self, units: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> Iterator[Block]:
+        return make_blocks(units, query, key, self._part, self._device)
 
     def _pairs(self, block: Block, query: Side, key: Side) -> PairBlock:
         queries = query.take(block.rows, block.query, block.query_valid)
@@ -126,6 +128,18 @@ class FactoredSums:
         error = float((layer.pairs(torch.full_like(keys, last), keys).sum(0) - 1).abs().max())
         if not error <= ROW_SUM_TOLERANCE[layer.query.dtype]:  # NaN fails as well
             raise NotFactored("its rows do not sum to 1")
+
+
+def _equal(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """bool [b, query, key]; half the width is twice as fast to compare."""
+    return query.int()[:, :, None] == key.int()[:, None, :]
+
+
+def _by_word(repeated: torch.Tensor, query: Side, key: Side) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One set for each repeated word of a unit: the unit [s] and where the word stands, bool [s, query], [s, key]."""
+    unit, place = repeated.any(2).nonzero(as_tuple=True)
+    units, words = torch.stack([unit, query.words[unit, place]]).unique(dim=1).unbind()
+    return units, query.words[units] == words[:, None], key.words[units] == words[:, None]
 
 
 def _masked(attention: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
