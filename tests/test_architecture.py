@@ -66,6 +66,7 @@ def test_a_wrong_direction_is_noticed() -> None:
 
 def test_public_api_is_as_recorded() -> None:
     assert sorted(topicscope.__all__) == [
+        "CircuitResult",
         "InputError",
         "PairClass",
         "ProbeResult",
@@ -76,6 +77,7 @@ def test_public_api_is_as_recorded() -> None:
         "UnsupportedModelError",
         "Vocabulary",
         "__version__",
+        "circuits",
         "compare",
         "load_run",
         "probe",

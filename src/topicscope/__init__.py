@@ -13,6 +13,7 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
 _HOME = {
+    "CircuitResult": "topicscope.probing.circuits",
     "InputError": "topicscope.errors",
     "PairClass": "topicscope.topics.pairs",
     "ProbeResult": "topicscope.probing.result",
@@ -22,6 +23,7 @@ _HOME = {
     "TopicscopeError": "topicscope.errors",
     "UnsupportedModelError": "topicscope.errors",
     "Vocabulary": "topicscope.topics.vocabulary",
+    "circuits": "topicscope.probing.circuits",
     "compare": "topicscope.probing.compare",
     "load_run": "topicscope.records.run_record",
     "probe": "topicscope.probing.probe",

@@ -101,3 +101,27 @@ def test_equal_entries_have_no_z():
     assert np.isnan(found.z[0])
     assert np.isnan(found.z_banded[0])
     assert found.difference[0] == pytest.approx(0, abs=1e-12)
+
+
+def test_turned_z_over_random_rotations():
+    """Mean 0 and the stated variance over rotations; and a head that only passes on topics has no large value."""
+    left, right = factors(heads=1, words=40, k=6)
+    pairs = WordPairs(single(40, 5), None)
+    rng = np.random.default_rng(2)
+    turns = np.stack([np.linalg.qr(rng.normal(size=(6, 6)))[0] * rng.choice([-1, 1], 6) for _ in range(3000)])
+    null = pairs.contrast(np.broadcast_to(left, (3000, 40, 6)), right @ turns).difference
+    found = pairs.contrast(left, right)
+    assert abs(null.mean()) < 4 * null.std() / np.sqrt(len(null))
+    assert found.z_turned[0] == pytest.approx(found.difference[0] / null.std(), rel=0.06)
+
+
+def test_topics_of_the_vectors_are_told_from_those_of_a_head():
+    """Vectors with topics give a random head a large z; turned against each other, only an aligned head stands out."""
+    rng = np.random.default_rng(0)
+    member = single(200, 5)
+    x = 2 * member @ rng.normal(size=(5, 32)) + rng.normal(size=(200, 32))
+    heads = np.stack([np.eye(32), *(np.linalg.qr(rng.normal(size=(32, 32)))[0] for _ in range(20))])
+    found = WordPairs(member, None).contrast(np.broadcast_to(x, (21, 200, 32)), x @ heads)
+    assert np.mean(np.abs(found.z[1:]) > 4) > 0.5
+    assert found.z_turned[0] > 6
+    assert (np.abs(found.z_turned[1:]) < 4).all()

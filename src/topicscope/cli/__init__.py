@@ -18,6 +18,9 @@ app = cyclopts.App(
 )
 app.command("topicscope.cli.probe:probe", name="probe", help="Measure topic structure in a pretrained model.")
 app.command("topicscope.cli.compare:compare", name="compare", help="Compare probe results, paired over documents.")
+app.command(
+    "topicscope.cli.circuits:circuits", name="circuits", help="Topic structure in a model's own matrices, without text."
+)
 app.command("topicscope.cli.topics:app", name="topics", help="Fit and show topic models.")
 app.command("topicscope.cli.theory:app", name="theory", help="Closed forms for any setting: optima, bounds, dynamics.")
 app.command("topicscope.cli.train:train", name="train", help="Train the paper's transformers from a recipe.")

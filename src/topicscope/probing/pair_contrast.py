@@ -28,6 +28,10 @@ class PairContrast:
     diagonal: mean of A_ii, a word with itself.
     z: difference in standard deviations of its distribution when the words' topics are shuffled among all words;
     z_banded: the same when they are shuffled among words of one frequency band only (NaN without bands).
+    z_turned: difference in standard deviations of its distribution when the right factors are turned at random, A_ij =
+        l_i · R r_j with R a random orthogonal k × k matrix: as large as z when the two halves of a head agree about
+        topics, small when it is the words' vectors that have topics and the head merely passes them on. With C_kl the
+        contrast of l_ik r_jl, difference = tr C, and under R mean 0 and variance ‖C‖²_F / k.
     """
 
     same: Float[np.ndarray, "head"]
@@ -38,6 +42,7 @@ class PairContrast:
     diagonal: Float[np.ndarray, "head"]
     z: Float[np.ndarray, "head"]
     z_banded: Float[np.ndarray, "head"]
+    z_turned: Float[np.ndarray, "head"]
 
 
 class WordPairs:
@@ -61,7 +66,9 @@ class WordPairs:
 
     def contrast(self, left: Factors, right: Factors) -> PairContrast:
         """The contrast of A_ij = left_i · right_j of every head; NaN where a class has no pair."""
-        left, right = _narrow(left.astype(np.float64), right.astype(np.float64))
+        left, right = left.astype(np.float64), right.astype(np.float64)
+        turned = self._z_turned(left, right)
+        left, right = _narrow(left, right)
         n, ps, pd = self.num_words, self.same_pairs, self.different_pairs
         own = np.einsum("hwk,hwk->hw", left, right)
         # Sums of Ā over the partners of each word, [head word].
@@ -85,7 +92,19 @@ class WordPairs:
             diagonal=own.mean(1),
             z=scores[0],
             z_banded=scores[1],
+            z_turned=turned,
         )
+
+    def _z_turned(self, left: Factors, right: Factors) -> Float[np.ndarray, "head"]:
+        if not self.same_pairs or not self.different_pairs:
+            return np.full(len(left), nan)
+        own = _gram(left, right)
+        same = _gram(left, self._shared(right)) - own
+        every = _gram(left.sum(1, keepdims=True), right.sum(1, keepdims=True)) - own
+        C = same / self.same_pairs - (every - same) / self.different_pairs
+        trace, norm = np.trace(C, axis1=1, axis2=2), np.sqrt((C**2).sum((1, 2)))
+        small = 1e-12 * np.sqrt((own**2).sum((1, 2)))
+        return np.where(norm > small, trace * C.shape[1] ** 0.5 / np.where(norm > small, norm, 1), nan)
 
     def _shared(self, x: Factors) -> Factors:
         """For each word, the sum of x over all words that share a topic with it, itself included."""

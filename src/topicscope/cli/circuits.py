@@ -1,0 +1,117 @@
+"""`topicscope circuits`: the theorems' matrices in a pretrained model, without any text."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+from cyclopts import Parameter
+
+from topicscope.cli.output import print_json, print_lines, print_table
+from topicscope.cli.probe import resolve_model
+from topicscope.probing.circuits import at_threshold, stand_out
+from topicscope.probing.circuits import circuits as find_circuits
+from topicscope.probing.options import DEFAULT_THRESHOLDS
+
+_THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
+
+
+def circuits(
+    model: str,
+    /,
+    *,
+    topics: Path,
+    threshold: Annotated[tuple[float, ...], _THRESHOLDS] = DEFAULT_THRESHOLDS,
+    overlap: Literal["drop", "keep"] = "drop",
+    language: str = "en",
+    out: Path | None = None,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
+    device: str = "cpu",
+    dtype: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: str | None = None,
+    json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Compare same-topic and different-topic words in the OV and QK circuit of every head; no text is read.
+
+    Parameters
+    ----------
+    model
+        Hugging Face name or folder of a model; "minilm" is the demo's embedded model.
+    topics
+        topics.npz of `topicscope topics fit`, a matrix, or a word list with the header word,topic.
+    threshold
+        Share of the vocabulary kept for each topic; several may be given.
+    overlap
+        Words of several topics belong to none of them (drop, the paper) or to all (keep).
+    language
+        Language of the stop words that are left out.
+    out
+        Folder for circuits.json, circuits.csv and a map of each circuit.
+    overwrite
+        Replace what is in --out.
+    device
+        cpu, cuda, cuda:N or mps; auto takes the best that is there.
+    dtype
+        float32, float16 or bfloat16.
+    revision
+        Revision of the model on the hub; MODEL@REVISION says the same.
+    trust_remote_code
+        Run the code that comes with a model; the model's name must be repeated here.
+    json
+        Print circuits.json on stdout.
+    """
+    found = find_circuits(
+        resolve_model(model),
+        topics=topics,
+        threshold=threshold,
+        overlap=overlap,
+        language=language,
+        device=device,
+        dtype=dtype,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+    if out is not None:
+        found.save(out, overwrite=overwrite)
+    if json:
+        print_json(found.to_dict())
+        return
+    print_lines([str(found), ""])
+    table, heads = found.table(), found.heads()
+    keys = ["part", "threshold", "topic_seed", "place"]
+    for values, rows in table.groupby(keys, sort=False, dropna=False):
+        part, threshold, _, place = values
+        of = at_threshold(heads, threshold)
+        of = of[(of["part"] == part) & (of["place"] == place) & (of["topic_seed"] == rows["topic_seed"].iloc[0])]
+        print_table(
+            f"{part}, θ = {'-' if math.isnan(threshold) else f'{threshold:g}'}, {place}: same-topic minus "
+            "different-topic words",
+            ["layer", "OV", "z", "bands", "turned", "heads", "QK", "z", "bands", "turned", "heads"],
+            [_cells(layer, of, rows) for layer in dict.fromkeys(rows["layer"])],
+        )
+    print_lines(
+        [
+            "OV, QK: S - D of the layer (OV: sum over heads, QK: mean). z: topics shuffled among all words; bands:",
+            "among words about as frequent; turned: the head's halves turned against each other at random.",
+            "heads: how many have both bands (or z) and turned above 4, and below -4.",
+        ]
+    )
+    print_lines([f"note: {note}" for note in found.notes])
+    print_lines([f"warning: {warning}" for warning in found.warnings])
+    if out is not None:
+        print_lines([f"result: {out / 'circuits.json'}"])
+
+
+def _cells(layer: int, heads: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
+    cells = [str(layer)]
+    for circuit in ("OV", "QK"):
+        row = rows[(rows["layer"] == layer) & (rows["circuit"] == circuit)].iloc[0]
+        more, less = stand_out(heads[(heads["layer"] == layer) & (heads["circuit"] == circuit)])
+        cells += [_number(row["difference"], ".2g"), *(_number(row[z], ".1f") for z in ("z", "z_banded", "z_turned"))]
+        cells.append(f"+{more} -{less}")
+    return cells
+
+
+def _number(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else f"{value:{form}}"

@@ -1,0 +1,70 @@
+"""The layer × head map of a circuit's z, as a matplotlib `Figure` without pyplot."""
+
+import math
+import textwrap
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.colors import SymLogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter
+
+from topicscope.errors import InputError
+from topicscope.report.figures import STYLE, at_threshold, threshold_label
+
+_MAX_ANNOTATED = (32, 20)
+_UNSURE = 4.0
+
+
+def circuit_map(heads: pd.DataFrame, *, circuit: str, place: str, part: str, threshold: float, name: str) -> Figure:
+    """z of every head, within frequency bands where they are known. Purple below 0, orange above, grey within ±4.
+
+    heads: `CircuitResult.heads()`.
+
+    Raises:
+        InputError: no such rows in `heads`.
+    """
+    where = (heads["circuit"] == circuit) & (heads["place"] == place) & (heads["part"] == part)
+    chosen = at_threshold(heads[where], threshold)
+    if chosen.empty:
+        known = heads[["circuit", "place", "part", "threshold"]].drop_duplicates().to_records(index=False).tolist()
+        raise InputError("no circuits to draw", received=(circuit, place, part, threshold), expected=f"one of {known}")
+    column = "z_banded" if bool(chosen["z_banded"].notna().any()) else "z"
+    z = chosen.pivot_table(index="layer", columns="head", values=column, aggfunc="mean", dropna=False)
+    values, layers, numbers = z.to_numpy(dtype=float), list(z.index), list(z.columns)
+    annotated = values.shape[0] <= _MAX_ANNOTATED[0] and values.shape[1] <= _MAX_ANNOTATED[1]
+    cell = (0.56, 0.32) if annotated else (0.13, 0.13)
+    size = (max(len(numbers) * cell[0] + 1.9, 4.6), max(len(layers) * cell[1] + 1.5, 2.4))
+    limit = max(float(np.nanmax(np.abs(values), initial=0.0)), 2 * _UNSURE)
+    norm = SymLogNorm(linthresh=_UNSURE, linscale=0.5, vmin=-limit, vmax=limit, base=10)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.add_subplot()
+        axes.patch.set(facecolor="#f2f2f2", edgecolor="#8a8a8a", hatch="////")
+        shown = np.ma.masked_invalid(values)
+        mesh = axes.pcolormesh(shown, norm=norm, cmap="PuOr_r", rasterized=not annotated, edgecolors="white", lw=0.3)
+        axes.set(xlim=(0, len(numbers)), ylim=(len(layers), 0), xlabel="head", ylabel="layer")
+        for axis, labels in ((axes.xaxis, numbers), (axes.yaxis, layers)):
+            step = 1 if annotated else max(1, math.ceil(len(labels) / 16))
+            axis.set_major_locator(FixedLocator([i + 0.5 for i in range(0, len(labels), step)]))
+            axis.set_major_formatter(FuncFormatter(lambda x, _, labels=labels: f"{labels[int(x)]}"))
+            axis.set_tick_params(length=0)
+        bar = figure.colorbar(mesh, ax=axes, aspect=15, pad=0.02)
+        marks = [m for m in (-100, -30, -10, -_UNSURE, 0, _UNSURE, 10, 30, 100) if abs(m) <= limit]
+        bar.set_ticks(marks, labels=[f"{m:g}" for m in marks])
+        bar.ax.minorticks_off()
+        bar.set_label("z (0 = no difference)", fontsize=8)
+        if annotated:
+            for (row, head), value in np.ndenumerate(values):
+                if math.isfinite(value):
+                    strong = abs(value) > 0.6 * limit and limit > 3 * _UNSURE
+                    text = f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
+                    colour = "white" if strong else "black"
+                    axes.text(head + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7, color=colour)
+        banded = ", within frequency bands" if column == "z_banded" else ""
+        title = f"{name}: {circuit} circuit, same-topic minus different-topic words, z{banded}"
+        lines = textwrap.wrap(f"{title} ({part}, {place}, θ = {threshold_label(threshold)})", int(size[0] * 9.5))
+        # parse_math off: a model's name may hold dollar signs.
+        axes.set_title("\n".join(lines), fontsize=10, loc="left", parse_math=False)
+    return figure
