@@ -10,7 +10,7 @@ import tiny
 import topicscope
 from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.models import ModelConfig, Start, TopicTransformer, start
-from topicscope.probing.circuit_table import frequency_bands
+from topicscope.probing.bands import frequency_bands
 from topicscope.theory.value_matrix import value_matrix_blocks
 from topicscope.topics.setting import Setting
 from topicscope.topics.topic_model import TopicModel

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topicscope.errors import InputError
-from topicscope.probing.embeddings import embedding_similarity
+from topicscope.probing.embeddings import embedding_similarity, mean_similarity
 
 
 def single_topics(topic, num_topics):
@@ -307,3 +307,50 @@ def test_nan_is_refused_and_located_unless_the_word_has_no_topic(bad):
 def test_rows_must_match():
     with pytest.raises(InputError, match="3 vectors, 2 rows"):
         embedding_similarity(np.eye(3), single_topics([0, 1], 2), kind="dot")
+
+
+# Within frequency bands, and the baseline of anisotropy
+
+
+def test_z_within_bands_agrees_with_shuffles_within_bands_only():
+    """Topics follow frequency, and so does similarity: within bands nothing is left of it."""
+    rng = np.random.default_rng(11)
+    words, topics = 120, 4
+    rank = rng.permutation(words)
+    band = rank * 6 // words  # 120 words make six bands of 20
+    topic = np.where(rng.random(words) < 0.7, band * topics // 6, rng.integers(0, topics, words))
+    membership = single_topics(topic, topics)
+    vectors = rng.normal(size=(6, 5))[band] + rng.normal(size=(words, 5))
+    found = embedding_similarity(vectors, membership, kind="dot", frequencies=rank.astype(float))
+    assert found.bands == 6
+    shuffled = []
+    for _ in range(3000):
+        order = np.arange(words)
+        for b in range(6):
+            order[band == b] = rng.permutation(order[band == b])
+        shuffled.append(slow_difference(vectors, membership[order]))
+    mean_, sd = np.mean(shuffled), np.std(shuffled)
+    assert found.z_banded == pytest.approx((found.difference - mean_) / sd, abs=0.2)
+    assert found.z > 5  # the unbanded test takes frequency for topic
+    assert abs(found.z_banded) < 3
+    assert found.p_value_banded == pytest.approx(erfc(abs(found.z_banded) / 2**0.5))
+
+
+def test_real_topics_stand_out_within_bands_and_few_words_have_none():
+    vectors, membership = vocabulary(5, words=80)
+    counts = np.arange(80.0)
+    assert embedding_similarity(vectors, membership, kind="cosine", frequencies=counts).z_banded > 5
+    few = embedding_similarity(vectors[:30], membership[:30], kind="cosine", frequencies=counts[:30])
+    assert (few.bands, isnan(few.z_banded), isnan(few.p_value_banded)) == (0, True, True)
+    assert few.z == embedding_similarity(vectors[:30], membership[:30], kind="cosine").z
+
+
+@pytest.mark.parametrize("kind", ["cosine", "dot"])
+def test_mean_similarity_is_that_of_all_pairs(kind):
+    vectors = np.random.default_rng(12).normal(0.3, 1, size=(25, 4))
+    pairs = slow_pairs(vectors, np.ones((25, 1), dtype=bool), kind)
+    assert mean_similarity(vectors, kind=kind) == pytest.approx(mean(p[0] for p in pairs), rel=1e-12)
+    assert mean_similarity(np.vstack([vectors, np.zeros((2, 4))]), kind="cosine") == mean_similarity(
+        vectors, kind="cosine"
+    )
+    assert isnan(mean_similarity(vectors[:1], kind=kind))

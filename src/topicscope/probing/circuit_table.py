@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from topicscope.models import TopicTransformer
 from topicscope.models.parameters import layer_name
 from topicscope.probing.alignment import word_token_ids
+from topicscope.probing.bands import frequency_bands
 from topicscope.probing.circuit_weights import CircuitFactors, circuit_factors
 from topicscope.probing.lookup import Configuration
 from topicscope.probing.model import ModelView
 from topicscope.probing.pair_contrast import PairContrast, WordPairs
 
 ALL_HEADS = -1
-MOST_BANDS = 10
-BAND_WORDS = 20
 _LEADING = ("part", "threshold", "topic_seed", "place", "circuit", "layer", "head")
 
 
@@ -98,16 +97,6 @@ class _Chosen:
             "pairs_same": self.pairs.same_pairs,
             "pairs_different": self.pairs.different_pairs,
         }
-
-
-def frequency_bands(counts: Float[np.ndarray, "word"]) -> Int[np.ndarray, "word"] | None:
-    """Band of each word, 0 the rarest: bands of nearly equal size; None where there are too few words for two."""
-    number = min(MOST_BANDS, len(counts) // BAND_WORDS)
-    if number < 2:
-        return None
-    bands = np.empty(len(counts), dtype=np.int64)
-    bands[np.argsort(counts, kind="stable")] = np.arange(len(counts)) * number // len(counts)
-    return bands
 
 
 def _rows(

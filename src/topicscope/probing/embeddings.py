@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from topicscope.errors import InputError
+from topicscope.probing.bands import frequency_bands
+from topicscope.probing.pair_contrast import WordPairs
 from topicscope.probing.statistics import jackknife
 
 _BLOCK = 1024  # signatures compared at once, so that tens of thousands of them need no square matrix
@@ -32,6 +34,8 @@ class EmbeddingSimilarity:
     zero_vectors: words with a topic that were left out because the cosine of a zero vector is undefined.
     z, p_value: S - D in standard deviations of its permutation distribution (the topics shuffled among the words), and
         its two-sided normal probability. An order of magnitude, not an exact p: the distribution is right-skewed.
+    z_banded, p_value_banded: the same with the topics shuffled only among words of one frequency band (Mantel's moments
+        by strata, `WordPairs`), of which there are `bands`; NaN and 0 where frequencies are unknown or words too few.
     """
 
     kind: Literal["cosine", "dot"]
@@ -51,11 +55,18 @@ class EmbeddingSimilarity:
     zero_vectors: int
     z: float
     p_value: float
+    z_banded: float
+    p_value_banded: float
+    bands: int
     reason: str | None
 
 
 def embedding_similarity(
-    vectors: Float[np.ndarray, "word d"], membership: Bool[np.ndarray, "row topic"], *, kind: Literal["cosine", "dot"]
+    vectors: Float[np.ndarray, "word d"],
+    membership: Bool[np.ndarray, "row topic"],
+    *,
+    kind: Literal["cosine", "dot"],
+    frequencies: Float[np.ndarray, "row"] | None = None,
 ) -> EmbeddingSimilarity:
     """Mean cosine or dot product of same-topic and of different-topic pairs of distinct words (Knowl 8's Table).
 
@@ -64,6 +75,7 @@ def embedding_similarity(
     vectors [word, d]: one row for each distinct word, any float type (computed in float64).
     membership [word, topic]: two words are same-topic when their sets of topics intersect. Words without a topic are
         left out of every pair.
+    frequencies [word]: how often each word occurs, for the permutation test within bands (see `frequency_bands`).
 
     Raises:
         InputError: rows do not match, or a word that has a topic has a NaN or infinite vector.
@@ -97,6 +109,10 @@ def embedding_similarity(
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio_se = jackknife(same_without / different_without)
     z = _permutation_z(pairs, e, squared) if reason is None else nan
+    bands = None if frequencies is None else frequency_bands(frequencies[chosen].astype(np.float64))
+    z_banded = nan
+    if reason is None and bands is not None:
+        z_banded = float(WordPairs(topics, bands).contrast(e[None], e[None]).z_banded[0])
     return EmbeddingSimilarity(
         kind=kind,
         same=same,
@@ -115,8 +131,29 @@ def embedding_similarity(
         zero_vectors=zero_vectors,
         z=z,
         p_value=erfc(abs(z) / sqrt(2)),
+        z_banded=z_banded,
+        p_value_banded=erfc(abs(z_banded) / sqrt(2)),
+        bands=0 if bands is None else int(bands.max()) + 1,
         reason=reason,
     )
+
+
+def mean_similarity(vectors: Float[np.ndarray, "word d"], *, kind: Literal["cosine", "dot"]) -> float:
+    """Mean similarity of all pairs of distinct rows, exactly: (‖Σ e_i‖² - Σ ‖e_i‖²) / (n (n-1)).
+
+    Over words taken at random it is the baseline of anisotropy (Ethayarajh 2019): the similarity that any two words
+    have. Rows that are zero or not finite are left out, as the cosine of one is undefined; NaN with fewer than 2 rows.
+    """
+    e = vectors.astype(np.float64, copy=False)
+    squared = _rowdot(e, e)
+    kept = np.isfinite(squared) & (squared > 0)
+    e, squared = e[kept], squared[kept]
+    if len(e) < 2:
+        return nan
+    if kind == "cosine":
+        e, squared = e / np.sqrt(squared)[:, None], np.ones(len(e))
+    total = e.sum(0)
+    return float(total @ total - squared.sum()) / (len(e) * (len(e) - 1))
 
 
 @dataclass(frozen=True, eq=False)

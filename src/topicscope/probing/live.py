@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from topicscope.errors import InputError, RunError
 from topicscope.probing.batches import Batch
 from topicscope.probing.families import PartSpec
-from topicscope.probing.model import ModelView, OnAttention
+from topicscope.probing.model import FIXED_POSITION, ModelView, OnAttention
 from topicscope.probing.reading import Rows, aligned, checked_attention, evaluating, unrolled
 
 Patterns = Mapping[Any, torch.Tensor] | Sequence[torch.Tensor]
@@ -99,7 +99,9 @@ class LiveView(ModelView):
         """W_E on the CPU."""
         return self._W_E.detach().float().cpu()
 
-    def embedding_output(self, token_ids: Int64[torch.Tensor, " token"]) -> Float32[torch.Tensor, "token d"]:
+    def embedding_output(
+        self, token_ids: Int64[torch.Tensor, " token"], position: int = FIXED_POSITION
+    ) -> Float32[torch.Tensor, "token d"]:
         """Rows of W_E: what positions and layer norms add is not known here."""
         return self.embedding_matrix()[token_ids]
 

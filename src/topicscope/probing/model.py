@@ -36,7 +36,7 @@ __all__ = ["ModelView", "OnAttention", "PartSpec", "view_model"]
 
 OnAttention = Callable[[str, int, torch.Tensor], None]
 Way = Literal["registry", "hooks"]
-# The position every token is put at for `embedding_output`: the first one after the leading special token.
+# Where `embedding_output` puts every token: the first place that is a word's. Position 0 is the special token's own.
 FIXED_POSITION = 1
 _NO_WINDOW = 1_000_000  # tokenizers without a limit state a huge one
 
@@ -190,13 +190,14 @@ class ModelView:
         """The input embeddings as they are stored, on the CPU."""
         return self._embedding.weight.detach().float().cpu()
 
-    def embedding_output(self, token_ids: Int64[torch.Tensor, " token"]) -> Float32[torch.Tensor, "token d"]:
+    def embedding_output(
+        self, token_ids: Int64[torch.Tensor, " token"], position: int = FIXED_POSITION
+    ) -> Float32[torch.Tensor, "token d"]:
         """Output of the embedding layer for each token, all put at one fixed position, on the CPU.
 
-        It holds the word, position and token-type embeddings and the layer norm where the family has them. Position 1
-        is used, the first place after the leading special token. ALBERT's and ELECTRA's projection to the width of
-        the blocks is not part of it, so that the space is that of `embedding_matrix`. In GPT-2 and Llama it is what
-        enters the first block.
+        It holds the word, position and token-type embeddings and the layer norm where the family has them. ALBERT's
+        and ELECTRA's projection to the width of the blocks is not part of it, so that the space is that of
+        `embedding_matrix`. In GPT-2 and Llama it is what enters the first block.
         """
         if not len(token_ids):
             return self.embedding_matrix()[:0]
@@ -205,10 +206,10 @@ class ModelView:
             for ids in torch.split(token_ids.to(self.device), 4096):
                 # What stands before the token does not matter: the embedding layer works token by token. It must
                 # not be the padding token, since RoBERTa numbers its positions by counting the others.
-                pair = torch.stack([torch.full_like(ids, self._filler_id)] * FIXED_POSITION + [ids], 1)
+                pair = torch.stack([torch.full_like(ids, self._filler_id)] * position + [ids], 1)
                 inputs = self._inputs(pair, torch.ones_like(pair))
                 output = output_of(self._model, self._family.embedding_layer, inputs)
-                found.append(output[:, FIXED_POSITION].float().cpu())
+                found.append(output[:, position].float().cpu())
         return torch.cat(found).clone()
 
     def randomised(self, seed: int) -> "ModelView":
