@@ -13,18 +13,19 @@ stand beside, which shows how much of the effect such noise can make.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
 
 from topicscope.claims.claim import Claim, Criterion, Row, above
 from topicscope.claims.context import Context
+from topicscope.claims.installed import demo_packages
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shares_any, shuffled_effects
-from topicscope.claims.rows import not_run_row
+from topicscope.claims.rows import exact_row, not_run_row
 from topicscope.claims.word_pairs import NOT_HERE, Meetings, Sample, wikipedia
 from topicscope.records.run_record import RunRecord
-from topicscope.theory.moments import dirichlet_law
+from topicscope.theory.moments import TopicLaw, dirichlet_law, moments
 from topicscope.theory.value_matrix import minimum_norm_value_matrix
 from topicscope.topics.assignment import assign_words
 from topicscope.topics.lda import Topics
@@ -162,26 +163,49 @@ def mean_log_attention(scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _value_rows(record: RunRecord, how: str) -> list[Row]:
-    """W_V after stage one, and Theorem 2's matrix for these topics, which does not depend on the law of θ."""
+    """W_V after stage one; under the squared loss beside its exact optimum, and beside that of N = ∞.
+
+    That of N = ∞ is the same whatever the law of θ, so it cannot follow co-occurrence; at finite N it can, a little.
+    """
     recipe = make_recipe(record.config)
     words = len(topic_model_of(recipe).vocabulary)
     questions = [synthetic_question(recipe, W[1 : words + 1, 1 : words + 1]) for W in record.weights["W_V"]]
     theory: tuple[float, float] | tuple[None, None] = (None, None)
-    if recipe.training.loss == "squared":
-        exact = synthetic_question(recipe, infinite_value_matrix(recipe)[1:, 1:])
-        theory = exact.same_topic().value, exact.co_occurrence().value
     names = "same-topic, given log co-occurrence", "log co-occurrence, given same-topic"
+    rows = []
+    if recipe.training.loss == "squared":
+        exact = synthetic_question(recipe, value_matrix(recipe)[1:, 1:])
+        theory = exact.same_topic().value, exact.co_occurrence().value
+        limit = synthetic_question(recipe, infinite_value_matrix(recipe)[1:, 1:])
+        effects = limit.same_topic().value, limit.co_occurrence().value
+        rows = [exact_row(None, f"W_V, optimum at N = ∞: {n}", e) for n, e in zip(names, effects, strict=True)]
     return [
         effect_row(None, f"W_V, {how}: {names[0]}", [q.same_topic() for q in questions], theory=theory[0]),
         effect_row(None, f"W_V, {how}: {names[1]}", [q.co_occurrence() for q in questions], theory=theory[1]),
+        *rows,
     ]
+
+
+def value_matrix(recipe: Recipe) -> np.ndarray:
+    """The optimal W_V under uniform attention and the squared loss for the recipe's law and length, [out in]."""
+    topic_model, length = topic_model_of(recipe), recipe.data.length
+    assert isinstance(length, int)
+    plain = dirichlet_law(topic_model.alpha)
+    law = TopicLaw(plain.mean, law_of(recipe, topic_model).second_moment(plain.second))
+    seen = moments(replace(_setting(recipe), document_length=length), topic_model.phi, law)
+    return np.asarray(seen.cross.T @ np.linalg.pinv(seen.input_second))
 
 
 def infinite_value_matrix(recipe: Recipe) -> np.ndarray:
     """The optimal W_V of least norm at N = ∞ for the recipe's topics, [out in]."""
-    phi, masking = topic_model_of(recipe).phi, recipe.masking
-    setting = Setting(len(phi), 1, 1, masking.p_mask, masking.p_correct, masking.p_random)
-    return np.asarray(minimum_norm_value_matrix(phi, setting))
+    return np.asarray(minimum_norm_value_matrix(topic_model_of(recipe).phi, _setting(recipe)))
+
+
+def _setting(recipe: Recipe) -> Setting:
+    """N = ∞; only the number of topics and the masking are used where topics and their law are handed in."""
+    masking = recipe.masking
+    topics = topic_model_of(recipe).num_topics
+    return Setting(topics, 1, 1, masking.p_mask, masking.p_correct, masking.p_random)
 
 
 def text_rows(context: Context) -> list[Row]:
@@ -243,7 +267,7 @@ CLAIM = Claim(
     assertion="Among pairs of words that meet equally often, those of one topic still have the larger attention and "
     "the closer embeddings.",
     recipes=("linked-embeddings", "linked-attention"),
-    theory=("minimum_norm_value_matrix", "dirichlet_law"),
+    theory=("dirichlet_law", "moments", "minimum_norm_value_matrix"),
     criteria=(
         above("text-attention", "MiniLM on Wikipedia: partial effect of same-topic on log attention", 0.0),
         above("text-embedding", "MiniLM: partial effect of same-topic on the cosine of embeddings", 0.0),
@@ -259,4 +283,5 @@ CLAIM = Claim(
         above("joint", "the effect also where all matrices are trained at once", 0.0, decisive=False),
     ),
     measure=measure,
+    inputs=demo_packages,
 )

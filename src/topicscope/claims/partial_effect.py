@@ -65,7 +65,11 @@ class Pairs:
         assert not (query == key).any()
         self.names, places = np.unique(np.concatenate([query, key]), return_inverse=True)
         self.query, self.key = places[: len(query)], places[len(query) :]
-        self._counts = [np.maximum(np.bincount(side, minlength=len(self.names)), 1) for side in (self.query, self.key)]
+        times = [np.bincount(side, minlength=len(self.names)) for side in (self.query, self.key)]
+        self._counts = [np.maximum(number, 1) for number in times]
+        self.levels = int(sum(np.count_nonzero(number) for number in times)) - 1
+        dyad = np.minimum(self.query, self.key) * len(self.names) + np.maximum(self.query, self.key)
+        self._dyads, self._dyad_of = np.unique(dyad, return_inverse=True)
 
     def without_levels(self, column: np.ndarray) -> np.ndarray:
         """The column less the least-squares level of each query and each key, by turns until nothing moves."""
@@ -80,6 +84,13 @@ class Pairs:
             if moved <= 1e-9 * scale:
                 break
         return left
+
+    def clustered(self, scores: np.ndarray) -> float:
+        """Σ_w S_w² - Σ_d s_d² of scores [pair], or Σ_d s_d² where that is more."""
+        W, sums = len(self.names), np.bincount(self._dyad_of, scores)
+        of_word = np.bincount(self._dyads // W, sums, W) + np.bincount(self._dyads % W, sums, W)
+        own = float(sums @ sums)
+        return max(float(of_word @ of_word) - own, own)
 
     def effect(self, response: np.ndarray, variable: np.ndarray, controls: Sequence[np.ndarray] = ()) -> Effect:
         """β of `variable` on `response` [pair], with `controls` [pair] and the words' levels in the model."""
@@ -108,17 +119,12 @@ class Partial:
         before = float(x @ x)
         x = x - self.basis @ (self.basis.T @ x)
         square = float(x @ x)
-        free = n - 1 - self.basis.shape[1] - sum(len(np.unique(side)) for side in (pairs.query, pairs.key)) + 1
+        free = n - 1 - self.basis.shape[1] - pairs.levels
         if not square > _NOTHING_LEFT * max(before, 1e-300) or before < _NOTHING_LEFT * n or free < 1:
             return Effect(np.nan, np.nan, n, W)
         value = float(x @ self.response) / square
-        score = x * (self.response - value * x)
-        dyad = np.minimum(pairs.query, pairs.key) * W + np.maximum(pairs.query, pairs.key)
-        each, place = np.unique(dyad, return_inverse=True)
-        sums = np.bincount(place, score)
-        of_word = np.bincount(each // W, sums, W) + np.bincount(each % W, sums, W)
-        own = float(sums @ sums)
-        variance = max(float(of_word @ of_word) - own, own) / square**2 * n / free * W / (W - 1)
+        clustered = pairs.clustered(x * (self.response - value * x))
+        variance = clustered / square**2 * n / free * W / (W - 1)
         return Effect(value, float(np.sqrt(variance)), n, W)
 
 
