@@ -1,15 +1,18 @@
 """Delta-method errors against explicit jackknives over documents, their coverage, and the algebra of the moments."""
 
+from dataclasses import replace
 from math import isnan, nan
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import t as student
 
 from topicscope.probing.statistics import (
     Moments,
     delta_method,
+    effective_documents,
     jackknife,
     matched_ratio,
     pooled_mean,
@@ -50,6 +53,12 @@ def slow_matched(total, bins):
             top += w * xa[k] / na[k]
             bottom += w * xb[k] / nb[k]
     return top / bottom
+
+
+def slow_effective(z, features):
+    """(Σ y)² / Σ y² over documents, y the sum of the features."""
+    y = z[:, features].sum(1)
+    return y.sum() ** 2 / (y**2).sum()
 
 
 def slow_jackknife(z, function):
@@ -139,7 +148,8 @@ def test_gradient_by_finite_differences():
     numeric = np.array(
         [(slow_matched(t + h, 3) - slow_matched(t - h, 3)) / (2 * h.sum()) for h in np.diag(np.maximum(t, 1.0) * 1e-6)]
     )
-    expected = (numeric @ (z.T @ z) @ numeric * len(z) / (len(z) - 1)) ** 0.5
+    effective = min(slow_effective(z, c) for c in columns(3))
+    expected = (numeric @ (z.T @ z) @ numeric * effective / (effective - 1)) ** 0.5
     assert matched_ratio(moments_of(z), *columns(3)).se == pytest.approx(expected, rel=1e-6)
 
 
@@ -186,23 +196,6 @@ def test_a_statistic_of_another_degree_is_refused():
         delta_method(moments, float(moments.total[0]), np.array([1.0, 0, 0, 0]))
 
 
-def test_intervals_cover_the_truth_and_independent_pairs_do_not():
-    """95 % intervals of clustered documents; the negative control takes every pair for an independent observation."""
-    rng = np.random.default_rng(10)
-    runs, clustered, naive = 2000, 0, 0
-    for _ in range(runs):
-        z = corpus(rng, documents=120)
-        estimate = ratio_of_means(moments_of(z), [0], [1], [2], [3])
-        low, high = estimate.interval()
-        clustered += low <= A / B <= high
-        _, na, _, nb = z.sum(0)
-        level_variance = np.exp(0.4**2) - 1  # variance of one pair: its document's level, and its own noise
-        relative = (level_variance + 0.25 / A**2) / na + (level_variance + 0.25 / B**2) / nb
-        naive += abs(estimate.value - A / B) <= 1.96 * estimate.value * relative**0.5
-    assert 0.93 <= clustered / runs <= 0.97
-    assert naive / runs < 0.85
-
-
 def test_matched_intervals_cover_the_truth():
     rng = np.random.default_rng(11)
     runs = 1000
@@ -217,8 +210,32 @@ def test_a_wider_confidence_widens_the_interval():
     estimate = ratio_of_means(moments_of(corpus(np.random.default_rng(12))), [0], [1], [2], [3])
     low, high = estimate.interval()
     assert (low + high) / 2 == pytest.approx(estimate.value)
-    assert (high - low) / 2 == pytest.approx(2.00100 * estimate.se, rel=1e-5)  # Student, 59 degrees of freedom
+    assert estimate.effective < 60
+    assert (high - low) / 2 == pytest.approx(student(estimate.effective - 1).ppf(0.975) * estimate.se, rel=1e-9)
     assert estimate.interval(0.99)[0] < low
+    alike = ratio_of_means(moments_of(np.tile([3.0, 2, 2, 2], (60, 1))), [0], [1], [2], [3])
+    assert alike.effective == pytest.approx(60)
+    low, high = replace(alike, se=1.0).interval()
+    assert (high - low) / 2 == pytest.approx(2.00100, rel=1e-5)  # Student, 59 degrees of freedom
+
+
+def test_effective_documents_by_the_definition():
+    z = corpus(np.random.default_rng(14), bins=3)
+    x_a, n_a, x_b, n_b = columns(3)
+    expected = min(slow_effective(z, c) for c in columns(3))
+    assert effective_documents(moments_of(z), x_a, n_a, x_b, n_b) == pytest.approx(expected, rel=1e-12)
+    assert 1 < expected < len(z)
+    assert effective_documents(moments_of(np.ones((7, 2))), [0], [1]) == pytest.approx(7)
+    one = np.array([[5.0, 4], [0, 0], [0, 0]])
+    assert effective_documents(moments_of(one), [0], [1]) == pytest.approx(1)
+
+
+def test_where_one_document_holds_everything_nothing_is_known_of_the_spread():
+    z = np.array([[3.0, 2, 1, 1], [0, 0, 0, 0]])
+    estimate = ratio_of_means(moments_of(z), [0], [1], [2], [3])
+    assert estimate.value == 1.5
+    assert isnan(estimate.se)
+    assert estimate.reason == "one document holds all pairs of a class"
 
 
 @settings(max_examples=30, deadline=None)
