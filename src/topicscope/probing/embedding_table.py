@@ -1,56 +1,107 @@
-"""Embedding similarities of a model at its two places, for every configuration of the probe."""
+"""Similarity of word vectors, wherever they are from, for every configuration of the probe."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 
-from topicscope.probing.alignment import word_token_ids
-from topicscope.probing.embeddings import embedding_similarity
+from topicscope.probing.embeddings import embedding_similarity, mean_similarity
 from topicscope.probing.lookup import Configuration
 from topicscope.probing.model import ModelView
+from topicscope.probing.word_vectors import ComparedWords, WordVectors, static_vectors
 
 KINDS: tuple[Literal["cosine", "dot"], ...] = ("cosine", "dot")
+_KEY = ["topic_seed", "threshold", "place", "kind"]
 
 
-def embedding_rows(view: ModelView, configurations: Sequence[Configuration]) -> pd.DataFrame:
-    """One row per configuration, place and kind.
+def embedding_rows(
+    view: ModelView,
+    configurations: Sequence[Configuration],
+    chosen: ComparedWords | None = None,
+    more: Sequence[WordVectors] = (),
+) -> pd.DataFrame:
+    """One row per configuration, place and kind ("cosine", "dot"): the fields of `EmbeddingSimilarity`, and
 
-    place "raw": rows of the input embedding matrix; "layer": output of the embedding layer with every word at one
-    fixed position. Only words that are one token of the model have a vector; the others are counted.
+    place: "raw", "layer", "layer_first" (see `static_vectors`), then those of `more`: contextual states, co-occurrence.
+    anisotropy: mean similarity of two random words of the text at this place, whatever their topics; NaN without text.
+    words_without_token: words of the topics that have no vector here; words_spaced_form: whose token starts with a
+        space.
+
+    chosen: the words that are compared; None: those with a topic, without frequencies.
     """
-    words = list(dict.fromkeys(word for c in configurations for word in c.assignment.words))
-    tokens = word_token_ids(view.tokenizer, words)
-    found = tokens.found
-    known = [word for word in words if word in found]
-    if not known:
-        return pd.DataFrame()
-    ids = torch.tensor([found[word].token_id for word in known])
-    places = {
-        "raw": view.embedding_matrix()[ids],
-        "layer": view.embedding_output(ids),
-    }
-    rows: list[dict[str, Any]] = []
-    for place, tensor in places.items():
-        vectors = tensor.detach().double().cpu().numpy()
-        for configuration in configurations:
-            membership = configuration.assignment.membership(known)
-            used = np.asarray(membership.any(1))
-            spaced = sum(found[word].form == "spaced" for word, keep in zip(known, used.tolist(), strict=True) if keep)
-            for kind in KINDS:
-                similarity = embedding_similarity(vectors, membership, kind=kind)
-                rows.append(
-                    {
-                        "topic_seed": configuration.topic_seed,
-                        "threshold": math.nan if configuration.threshold is None else configuration.threshold,
-                        "place": place,
-                        "words_without_token": int(len(configuration.assignment.words) - np.count_nonzero(used)),
-                        "words_spaced_form": spaced,
-                        **asdict(similarity),
-                    }
-                )
+    chosen = ComparedWords.of(view, configurations) if chosen is None else chosen
+    rows = [row for found in (*static_vectors(view, chosen), *more) for row in _rows(found, configurations, chosen)]
     return pd.DataFrame(rows)
+
+
+def _rows(found: WordVectors, configurations: Sequence[Configuration], chosen: ComparedWords) -> list[dict[str, Any]]:
+    random = np.array([word in chosen.random for word in found.words], dtype=np.bool_)
+    anisotropy = {kind: mean_similarity(found.vectors[random], kind=kind) for kind in KINDS}
+    frequencies = chosen.frequencies(found.words)
+    rows: list[dict[str, Any]] = []
+    for configuration in configurations:
+        membership = configuration.assignment.membership(found.words)
+        used = [found.words[i] for i in np.flatnonzero(membership.any(1)).tolist()]
+        spaced = sum(word in chosen.tokens and chosen.tokens[word].form == "spaced" for word in used)
+        for kind in KINDS:
+            similarity = embedding_similarity(found.vectors, membership, kind=kind, frequencies=frequencies)
+            rows.append(
+                {
+                    "topic_seed": configuration.topic_seed,
+                    "threshold": math.nan if configuration.threshold is None else configuration.threshold,
+                    "place": found.place,
+                    "words_without_token": len(configuration.assignment.words) - len(used),
+                    "words_spaced_form": spaced,
+                    "anisotropy": anisotropy[kind],
+                    **asdict(similarity),
+                }
+            )
+    return rows
+
+
+def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The table with what random weights give at the same place: control_difference (mean), _low, _high, and `verdict`.
+
+    control_difference_low, _high: the smallest and the largest S - D of the random initialisations, one frame each.
+    verdict: see `embedding_verdict`.
+    """
+    columns = ("control_difference", "control_difference_low", "control_difference_high")
+    values: dict[Any, list[float]] = {}
+    for frame in controls:
+        for row in frame.to_dict(orient="records"):
+            values.setdefault(_key(row), []).append(float(row["difference"]))
+    found = embeddings.copy()
+    for column in columns:
+        found[column] = math.nan
+    verdicts = []
+    for i, row in enumerate(embeddings.to_dict(orient="records")):
+        drawn = np.array(values.get(_key(row), []), dtype=np.float64)
+        low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (math.nan, math.nan)
+        if len(drawn):
+            found.loc[found.index[i], list(columns)] = [float(drawn.mean()), low, high]
+        verdicts.append(embedding_verdict(row["difference"], row["p_value_banded"], low, high))
+    found["verdict"] = verdicts
+    return found
+
+
+def embedding_verdict(difference: float, p_value_banded: float, control_low: float, control_high: float) -> str:
+    """Two-sided: what S - D says when both the permutation test and the random weights are asked.
+
+    "higher" ("lower"): p < .05 with the topics shuffled within frequency bands, and S - D above the largest (below the
+    smallest) of the controls'. "none": otherwise. "not tested": without bands (no text, too few words) or controls.
+    """
+    if math.isnan(p_value_banded) or math.isnan(control_low) or math.isnan(control_high):
+        return "not tested"
+    if p_value_banded >= 0.05:
+        return "none"
+    if difference > 0 and difference > control_high:
+        return "higher"
+    return "lower" if difference < 0 and difference < control_low else "none"
+
+
+def _key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """What tells rows apart; NaN, the threshold of a word list, equals nothing."""
+    return tuple(-1.0 if isinstance(row[name], float) and math.isnan(row[name]) else row[name] for name in _KEY)
