@@ -17,6 +17,7 @@ import numpy as np
 from topicscope.claims.claim import Claim, Criterion, Row, above, below, near
 from topicscope.claims.co_occurrence import infinite_value_matrix
 from topicscope.claims.context import Context
+from topicscope.claims.installed import demo_packages
 from topicscope.claims.partial_effect import Effect, effect_row
 from topicscope.claims.rows import exact_row, measured_row, not_run_row
 from topicscope.claims.trained_attention import LARGER
@@ -287,4 +288,5 @@ CLAIM = Claim(
         above("order", "words of one single topic are closer still than ambiguous words", 0.0, decisive=False),
     ),
     measure=measure,
+    inputs=demo_packages,
 )
