@@ -43,7 +43,10 @@ def test_ratio_and_its_error_follow_the_definition() -> None:
         r_same, r_different = x_same.sum() / n_same.sum(), x_different.sum() / n_different.sum()
         e_same = (x_same - r_same * n_same) / n_same.sum()
         e_different = (x_different - r_different * n_different) / n_different.sum()
-        variance = 40 / 39 * ((e_same / r_different - r_same * e_different / r_different**2) ** 2).sum()
+        effective = min(y.sum() ** 2 / (y**2).sum() for y in (x_same, n_same, x_different, n_different))
+        variance = (
+            effective / (effective - 1) * ((e_same / r_different - r_same * e_different / r_different**2) ** 2).sum()
+        )
         estimate = moments.ratio(c)
         assert estimate.value == pytest.approx(r_same / r_different, rel=1e-12)
         assert estimate.se == pytest.approx(math.sqrt(variance), rel=1e-9)

@@ -7,9 +7,10 @@ With x_c, n_c [document] the sums and counts of the classes c = s (same topic), 
 is the ratio with the influence of each document on it (averaged over topic seeds). Two results of one corpus saw the
 same documents, so the error of R_a - R_b is that of the differences of influences:
 
-    se² = D/(D-1) Σ_d (e_a,d - e_b,d)²;   unpaired: se² = se_a² + se_b².
+    se² = D*/(D*-1) Σ_d (e_a,d - e_b,d)²;   unpaired: se² = se_a² + se_b².
 
-A document that one result did not read has influence 0 there. Pairing takes out what the documents do to both.
+D* is the effective number of documents (`statistics.effective_documents`), the smaller one of two results. A document
+that one result did not read has influence 0 there. Pairing takes out what the documents do to both.
 """
 
 import html
@@ -41,7 +42,7 @@ class Comparison:
     """Every result against the first.
 
     rows: one a pair of results, part, threshold and quantity: `a`, `b` (names), `ratio_a`, `ratio_b`, `difference`
-    (b - a), `se`, `low`, `high` (95 %, Student's t with D - 1 degrees of freedom), `paired`, `documents` (D).
+    (b - a), `se`, `low`, `high` (95 %, Student's t with D* - 1 degrees of freedom), `paired`, `documents` (D).
     notes: what a reader must know, such as why two results are not paired.
     """
 
@@ -106,19 +107,19 @@ def compare(*results: ProbeResult | str | Path) -> Comparison:
 
 @dataclass(frozen=True)
 class _Ratio:
-    """A ratio and the influence [document] of every document on it."""
+    """A ratio, the influence [document] of every document on it, and D* (see `statistics.effective_documents`)."""
 
     value: float
     influence: pd.Series
+    effective: float = math.nan
 
     @property
     def variance(self) -> float:
-        return _variance(self.influence.to_numpy())
+        return _variance(self.influence.to_numpy(), self.effective)
 
 
-def _variance(influence: np.ndarray) -> float:
-    n = len(influence)
-    return n / (n - 1) * float((influence**2).sum()) if n > 1 else math.nan
+def _variance(influence: np.ndarray, effective: float) -> float:
+    return effective / (effective - 1) * float((influence**2).sum()) if effective - 1 > 1e-9 else math.nan
 
 
 def _compared(first: pd.DataFrame, second: pd.DataFrame, *, paired: bool) -> Iterator[dict[str, Any]]:
@@ -128,13 +129,14 @@ def _compared(first: pd.DataFrame, second: pd.DataFrame, *, paired: bool) -> Ite
             ratio_a, ratio_b = _ratio(a, kind, same), _ratio(b, kind, same)
             if not (math.isfinite(ratio_a.value) and math.isfinite(ratio_b.value)):
                 continue
+            effective = min(ratio_a.effective, ratio_b.effective)  # the cautious choice
             if paired:
                 one, two = ratio_a.influence.align(ratio_b.influence, join="outer", fill_value=0.0)
-                documents, variance = len(one), _variance((two - one).to_numpy())
+                documents, variance = len(one), _variance((two - one).to_numpy(), effective)
             else:
-                documents = min(len(ratio_a.influence), len(ratio_b.influence))  # the cautious choice for t
+                documents = min(len(ratio_a.influence), len(ratio_b.influence))
                 variance = ratio_a.variance + ratio_b.variance
-            difference = Estimate(ratio_b.value - ratio_a.value, math.sqrt(variance), documents)
+            difference = Estimate(ratio_b.value - ratio_a.value, math.sqrt(variance), documents, effective=effective)
             low, high = difference.interval()
             yield {
                 "part": part if part == other_part else f"{part} / {other_part}",
@@ -173,7 +175,7 @@ def _ratio(frame: pd.DataFrame, kind: str, same: Sequence[PairClass]) -> _Ratio:
     """Averaged over topic seeds."""
     seeds = [_ratio_of_seed(rows, kind, same) for _, rows in frame.groupby("topic_seed")]
     influence = pd.concat([seed.influence for seed in seeds], axis=1).fillna(0.0).mean(axis=1)
-    return _Ratio(float(np.mean([seed.value for seed in seeds])), influence)
+    return _Ratio(float(np.mean([seed.value for seed in seeds])), influence, min(seed.effective for seed in seeds))
 
 
 def _ratio_of_seed(frame: pd.DataFrame, kind: str, same: Sequence[PairClass]) -> _Ratio:
@@ -190,7 +192,8 @@ def _ratio_of_seed(frame: pd.DataFrame, kind: str, same: Sequence[PairClass]) ->
         return _Ratio(math.nan, pd.Series(dtype=float))
     x_same, n_same, x_different, n_different = (c / t for c, t in zip(columns, totals, strict=True))
     value = totals[0] / totals[1] / (totals[2] / totals[3])
-    return _Ratio(value, value * (x_same - n_same - x_different + n_different))
+    effective = min(float(1 / (share**2).sum()) for share in (x_same, n_same, x_different, n_different))
+    return _Ratio(value, value * (x_same - n_same - x_different + n_different), effective)
 
 
 def _notes(a: str, b: str, first: ProbeResult, second: ProbeResult, *, same_text: bool) -> Iterator[str]:

@@ -110,7 +110,10 @@ class PartMoments:
             for sign, ix, value in zip((1, -1, -1, 1), (x_same, n_same, x_diff, n_diff), sums, strict=True):
                 gradient[..., ix] += (sign * ratio / value)[..., None]
             variance = np.einsum("lhi,lhij,lhj->lh", gradient, outer, gradient)
-            error = np.sqrt(np.maximum(variance, 0) * self.documents / (self.documents - 1.0))
+            # D* of every head, see `statistics.effective_documents`.
+            features = zip((x_same, n_same, x_diff, n_diff), sums, strict=True)
+            effective = np.min([total**2 / outer[..., ix, :][..., ix].sum((-1, -2)) for ix, total in features], axis=0)
+            error = np.sqrt(np.maximum(variance, 0) * effective / np.where(effective - 1 < 1e-9, np.nan, effective - 1))
         return ratio, error
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
