@@ -38,7 +38,7 @@ from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
 from topicscope.probing.alignment import AlignedUnit, align_units  # noqa: E402
 from topicscope.probing.attention import PartSums, sum_attention  # noqa: E402
-from topicscope.probing.batches import Batch, make_batches  # noqa: E402
+from topicscope.probing.batches import CPU_TOKENS, Batch, make_batches  # noqa: E402
 from topicscope.probing.lookup import Configuration, TopicLookup  # noqa: E402
 from topicscope.probing.minilm import minilm_folder  # noqa: E402
 from topicscope.probing.model import ModelView, view_model  # noqa: E402
@@ -55,7 +55,7 @@ from topicscope.topics.units import Unit, passages  # noqa: E402
 
 TOPICS, SWEEPS = 100, 100
 LENGTHS = (128, 512)
-BATCH_TOKENS = 4096
+BATCH_TOKENS = CPU_TOKENS
 REACH = {"128": 1.10, "512": 1.15, "memory": 1.10, "max_relative_error": 1e-4}
 Chunk = tuple[list[AlignedUnit], np.ndarray, list[Batch], TopicLookup]
 

@@ -33,6 +33,7 @@ def probe(
     unit: Literal["sentence", "passage"] = "sentence",
     max_units: Whole | None = None,
     controls: Whole = 5,
+    permutations: Whole = 1000,
     topic_seeds: Whole = 1,
     overlap: Literal["drop", "keep"] = "drop",
     pieces: Literal["skip", "merge"] = "skip",
@@ -77,6 +78,8 @@ def probe(
         Read a seeded sample of this many units. Topics are fitted on the whole corpus all the same.
     controls
         Random initialisations of the model to compare with.
+    permutations
+        Shuffles of the topics over words of like frequency, which the verdict needs; 0 for none and no verdict.
     topic_seeds
         Topic models with different seeds; their spread is reported.
     overlap
@@ -112,7 +115,7 @@ def probe(
     seed
         Seed of the sample, the topic models and the random controls.
     batch_tokens
-        Tokens read at once, padding counted; 1024 on a CPU and 16384 elsewhere unless given.
+        Tokens read at once, padding counted; 2048 on a CPU and 16384 elsewhere unless given.
     batch_size
         Most units read at once; as many as the tokens allow unless given.
     device
@@ -146,6 +149,7 @@ def probe(
             unit=unit,
             max_units=max_units,
             controls=controls,
+            permutations=permutations,
             topic_seeds=topic_seeds,
             overlap=overlap,
             language=language,

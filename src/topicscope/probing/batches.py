@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from topicscope.probing.alignment import AlignedUnit
 
 # On a CPU what its caches hold is read fastest; elsewhere a batch must keep the device busy.
-CPU_TOKENS, DEVICE_TOKENS = 1024, 16384
+CPU_TOKENS, DEVICE_TOKENS = 2048, 16384
 PADDING = 0  # The view overwrites it by the model's own; it is never attended.
 
 

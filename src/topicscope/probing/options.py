@@ -20,6 +20,7 @@ class ProbeOptions(BaseModel):
     unit: Literal["sentence", "passage"] = Field("sentence", description="what the model reads at a time")
     max_units: int | None = Field(None, ge=1, description="a seeded sample of this many units; None: all")
     controls: int = Field(5, ge=0, description="random initialisations of the same architecture to compare with")
+    permutations: int = Field(1000, ge=0, description="shuffles of the topics over the words; 0: no verdict")
     topic_seeds: int = Field(1, ge=1, description="LDA fits with different seeds; their spread is reported")
     overlap: Literal["drop", "keep"] = Field("drop", description="words of several topics: none of them, or all")
     pieces: Literal["skip", "merge"] = Field("skip", description="words of several tokens: left out, or one word each")
@@ -30,7 +31,7 @@ class ProbeOptions(BaseModel):
     sweeps: int = Field(300, ge=1, description="Gibbs sweeps of the topic model")
     seed: int = Field(0, ge=0, description="seed of the sample, the topic models and the random controls")
     batch_tokens: int | None = Field(
-        None, ge=1, description="tokens the model reads at once, padding counted; None: 1024 on a CPU, 16384 elsewhere"
+        None, ge=1, description="tokens the model reads at once, padding counted; None: 2048 on a CPU, 16384 elsewhere"
     )
     batch_size: int | None = Field(None, ge=1, description="most units of a batch; None: as many as the tokens allow")
     padding: Literal["right", "left"] = Field("right", description="side of the padding inside a batch")
