@@ -14,7 +14,15 @@ from topicscope.errors import InputError
 from topicscope.probing.alignment import LATER_PIECE, AlignedUnit, align_units
 from topicscope.probing.contextual import contextual_vectors
 from topicscope.probing.cooccurrence_baseline import WINDOW, cooccurrence_vectors, cooccurrences, ppmi
-from topicscope.probing.embedding_table import embedding_rows, embedding_verdict, with_controls
+from topicscope.probing.embedding_table import (
+    HIGHER,
+    LOWER,
+    NONE,
+    NOT_TESTED,
+    embedding_rows,
+    embedding_verdict,
+    with_controls,
+)
 from topicscope.probing.lookup import Configuration
 from topicscope.probing.model import view_model
 from topicscope.probing.word_vectors import RANDOM_WORDS, ComparedWords, static_vectors
@@ -195,14 +203,14 @@ def test_random_words_are_of_the_text_seeded_and_give_the_anisotropy():
 @pytest.mark.parametrize(
     ("difference", "p", "low", "high", "expected"),
     [
-        (0.3, 0.01, -0.1, 0.1, "higher"),
-        (0.3, 0.06, -0.1, 0.1, "none"),
-        (0.1, 0.01, -0.1, 0.2, "none"),  # random weights do as well
-        (-0.3, 0.01, -0.1, 0.1, "lower"),
-        (-0.3, 0.01, -0.4, 0.1, "none"),
-        (-0.3, 0.01, -0.1, -0.5, "lower"),
-        (0.3, nan, -0.1, 0.1, "not tested"),
-        (0.3, 0.01, nan, nan, "not tested"),
+        (0.3, 0.01, -0.1, 0.1, HIGHER),
+        (0.3, 0.06, -0.1, 0.1, NONE),
+        (0.1, 0.01, -0.1, 0.2, NONE),  # random weights do as well
+        (-0.3, 0.01, -0.1, 0.1, LOWER),
+        (-0.3, 0.01, -0.4, 0.1, NONE),
+        (-0.3, 0.01, -0.1, -0.5, LOWER),
+        (0.3, nan, -0.1, 0.1, NOT_TESTED),
+        (0.3, 0.01, nan, nan, NOT_TESTED),
     ],
 )
 def test_the_verdict_asks_both_the_permutations_and_the_controls(difference, p, low, high, expected):
@@ -218,11 +226,11 @@ def test_controls_are_matched_by_place_kind_threshold_and_seed():
         pd.DataFrame([key | {"difference": d}, key | {"place": "layer", "difference": 10 * d}]) for d in (0.1, 0.2)
     ]
     found = with_controls(pd.DataFrame(rows), controls)
-    assert found["verdict"].tolist() == ["higher", "none", "not tested"]
+    assert found["verdict"].tolist() == [HIGHER, NONE, NOT_TESTED]
     assert found["control_difference"].tolist()[:2] == pytest.approx([0.15, 1.5])
     assert found["control_difference_high"].tolist()[:2] == [0.2, 2.0]
     assert isnan(found["control_difference"].iloc[2])
-    assert set(with_controls(pd.DataFrame(rows), [])["verdict"]) == {"not tested"}
+    assert set(with_controls(pd.DataFrame(rows), [])["verdict"]) == {NOT_TESTED}
 
 
 def test_a_model_of_which_only_attention_is_known_is_refused():

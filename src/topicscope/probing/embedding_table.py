@@ -14,6 +14,8 @@ from topicscope.probing.model import ModelView
 from topicscope.probing.word_vectors import ComparedWords, WordVectors, static_vectors
 
 KINDS: tuple[Literal["cosine", "dot"], ...] = ("cosine", "dot")
+HIGHER, LOWER = "same-topic similarity higher", "same-topic similarity lower"
+NONE, NOT_TESTED = "no topic structure found", "not tested"
 _KEY = ["topic_seed", "threshold", "place", "kind"]
 
 
@@ -90,16 +92,14 @@ def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) ->
 def embedding_verdict(difference: float, p_value_banded: float, control_low: float, control_high: float) -> str:
     """Two-sided: what S - D says when both the permutation test and the random weights are asked.
 
-    "higher" ("lower"): p < .05 with the topics shuffled within frequency bands, and S - D above the largest (below the
-    smallest) of the controls'. "none": otherwise. "not tested": without bands (no text, too few words) or controls.
+    Higher (lower): p < .05 with the topics shuffled within frequency bands, and S - D above the largest (below the
+    smallest) of the controls'. Not tested: without bands (no text, too few words) or without controls.
     """
     if math.isnan(p_value_banded) or math.isnan(control_low) or math.isnan(control_high):
-        return "not tested"
-    if p_value_banded >= 0.05:
-        return "none"
-    if difference > 0 and difference > control_high:
-        return "higher"
-    return "lower" if difference < 0 and difference < control_low else "none"
+        return NOT_TESTED
+    if p_value_banded < 0.05 and difference > max(control_high, 0):
+        return HIGHER
+    return LOWER if p_value_banded < 0.05 and difference < min(control_low, 0) else NONE
 
 
 def _key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
