@@ -8,6 +8,7 @@ import pytest
 from topicscope.probing.attention import BINNED, NUM_BINS, NUM_CLASSES, PartSums
 from topicscope.probing.families import PartSpec
 from topicscope.probing.moments import DISTINCT, PAIRED, PartMoments
+from topicscope.probing.pair_blocks import NUM_BAND_PAIRS
 from topicscope.probing.statistics import Moments, ratio_of_means
 from topicscope.topics.pairs import PairClass
 
@@ -16,7 +17,7 @@ LAYERS, HEADS, CONFIGURATIONS = 2, 3, 2
 
 def random_sums(documents: int, seed: int, *, causal: bool = False, near: float = 1.0) -> PartSums:
     """Sums of made-up documents: same-topic pairs stand closer, and close pairs get `near` times the attention."""
-    rng = np.random.default_rng(seed)
+    rng, other = np.random.default_rng(seed), np.random.default_rng(seed + 1000)
     sums = PartSums.zeros(PartSpec("encoder", LAYERS, HEADS, causal), documents, CONFIGURATIONS)
     decay = np.exp(-np.arange(NUM_BINS) / 8)
     for k, pair_class in enumerate(BINNED):
@@ -28,6 +29,12 @@ def random_sums(documents: int, seed: int, *, causal: bool = False, near: float 
         sums.counts[:, :, pair_class] = counts.sum(-1)
         noise = rng.gamma(20, 0.05, size=(documents, CONFIGURATIONS, LAYERS, HEADS))
         sums.heads[..., pair_class] = sums.binned[:, :, k].sum(-1)[:, :, None, None] * noise
+        # Frequent words, in the last bands, get `near` times the attention and are more often of one topic.
+        frequent = np.arange(NUM_BAND_PAIRS) >= NUM_BAND_PAIRS / 2
+        share = np.where(frequent, 5.0 if pair_class == PairClass.same_topic else 1.0, 2.0)
+        sums.banded_counts[:, :, k] = other.poisson(share, size=(documents, CONFIGURATIONS, NUM_BAND_PAIRS))
+        scale = other.gamma(5, 0.2, size=(documents, 1, 1)) * np.where(frequent, near, 1.0)
+        sums.banded[:, :, k] = sums.banded_counts[:, :, k] * scale
     if sums.corrected is not None:
         sums.corrected += 2 * sums.heads
     return sums
@@ -68,7 +75,7 @@ def test_every_head_equals_the_pooled_formula_on_that_head_alone(corrected: bool
 def test_merging_equals_summing_all_documents_at_once() -> None:
     whole = random_sums(24, 3)
     first, second = random_sums(24, 3), random_sums(24, 3)
-    for name in ("heads", "counts", "binned", "binned_counts"):
+    for name in ("heads", "counts", "binned", "binned_counts", "banded", "banded_counts"):
         setattr(first, name, getattr(whole, name)[:10])
         setattr(second, name, getattr(whole, name)[10:])
     merged, once = PartMoments.of(first) + PartMoments.of(second), PartMoments.of(whole)
@@ -83,6 +90,14 @@ def test_distance_matching_takes_out_an_effect_of_distance_alone() -> None:
     moments = PartMoments.of(random_sums(400, 4, near=3.0))
     assert moments.ratio(0).value > 1.2
     low, high = moments.matched(0).interval()
+    assert low < 1.0 < high
+
+
+def test_frequency_matching_takes_out_an_effect_of_frequency_alone() -> None:
+    sums = random_sums(400, 6, near=3.0)
+    same, different = (sums.banded[:, 0, k].sum() / sums.banded_counts[:, 0, k].sum() for k in (1, 2))
+    assert same / different > 1.2
+    low, high = PartMoments.of(sums).frequency_matched(0, DISTINCT).interval()
     assert low < 1.0 < high
 
 

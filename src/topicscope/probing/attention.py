@@ -9,8 +9,9 @@ tokens and pieces are merged, A_ij is the attention to j summed over its tokens,
 Axes: b unit of the batch, c configuration, k pair class, h head, w weighting of rows, d document.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from topicscope.probing.dense_sums import DenseSums
 from topicscope.probing.factored_sums import FactoredSums
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView, PartSpec
-from topicscope.probing.pair_blocks import BINNED, DISTANCE_EDGES, NUM_BINS, distance_bin
+from topicscope.probing.pair_blocks import BINNED, DISTANCE_EDGES, NUM_BAND_PAIRS, NUM_BINS, distance_bin
 from topicscope.probing.registry import NotFactored
 from topicscope.probing.sides import Side, text_side
+from topicscope.probing.word_pairs import WordPairs
 from topicscope.topics.pairs import NOT_A_WORD, PairClass
 
 __all__ = ["BINNED", "DISTANCE_EDGES", "NUM_BINS", "NUM_CLASSES", "PartSums", "distance_bin", "sum_attention"]
@@ -42,13 +44,16 @@ class PartSums:
     counts: np.ndarray  # [document, configuration, class]
     binned: np.ndarray  # [document, configuration, binned class, distance bin], mean over layers and heads
     binned_counts: np.ndarray  # the same shape
+    banded: np.ndarray  # [document, configuration, binned class, band of the query · NUM_BANDS + band of the key]
+    banded_counts: np.ndarray  # the same shape
     rows: np.ndarray  # [document, 3]: queries read; those left out for a NaN; 1 - Σ_k A_qk over the others (sinks)
+    word_pairs: WordPairs = field(default_factory=WordPairs)  # of all documents together; empty unless asked for
 
     @classmethod
     def zeros(cls, part: PartSpec, documents: int, configurations: int) -> "PartSums":
         """Nothing summed yet."""
         heads = np.zeros((documents, configurations, len(part.layers), len(part.heads), NUM_CLASSES))
-        bins = (documents, configurations, len(BINNED), NUM_BINS)
+        bins, bands = ((documents, configurations, len(BINNED), n) for n in (NUM_BINS, NUM_BAND_PAIRS))
         return cls(
             part=part,
             heads=heads,
@@ -56,22 +61,33 @@ class PartSums:
             counts=np.zeros((documents, configurations, NUM_CLASSES), dtype=np.int64),
             binned=np.zeros(bins),
             binned_counts=np.zeros(bins, dtype=np.int64),
+            banded=np.zeros(bands),
+            banded_counts=np.zeros(bands, dtype=np.int64),
             rows=np.zeros((documents, 3)),
         )
 
-    def add(self, document: np.ndarray, scale: np.ndarray, found: "_Found") -> None:
-        """Add a batch: document [b] of each unit, scale [b] its L/100."""
+    def add(self, document: np.ndarray, scale: np.ndarray, found: "_Found", *, word_pairs: bool) -> None:
+        """Add a batch: document [b] of each unit, scale [b] its L/100; word_pairs: keep these as well."""
         for number, layer in enumerate(self.part.layers):
             sums = found.layers[layer].numpy()  # [b, h, w, c, k]
             plain = sums[:, :, 0].transpose(0, 2, 1, 3) * scale[:, None, None, None]
             np.add.at(self.heads[:, :, number], document, plain)
             if self.corrected is not None:
                 np.add.at(self.corrected[:, :, number], document, sums[:, :, 1].transpose(0, 2, 1, 3))
-        binned, counts = found.sums.by_distance()
+        sums, counts = found.sums.binned()
+        sums, counts = sums * scale[:, None, None, None], counts.astype(np.int64)
         np.add.at(self.counts, document, found.sums.counts)
-        np.add.at(self.binned, document, binned * scale[:, None, None, None])
-        np.add.at(self.binned_counts, document, counts.astype(np.int64))
+        for distance, band, values in (
+            (self.binned, self.banded, sums),
+            (self.binned_counts, self.banded_counts, counts),
+        ):
+            np.add.at(distance, document, values[..., :NUM_BINS])
+            np.add.at(band, document, values[..., NUM_BINS:])
         np.add.at(self.rows, document, found.rows.numpy())
+        started = time.perf_counter()
+        for pairs in found.sums.topical_pairs() if word_pairs else ():
+            self.word_pairs.add(pairs.entries, pairs.attention * scale[pairs.unit], pairs.counts)
+        self.word_pairs.seconds += time.perf_counter() - started
 
 
 @dataclass
@@ -89,10 +105,13 @@ def sum_attention(
     units: Sequence[AlignedUnit],
     document_of: np.ndarray,
     lookup: TopicLookup,
+    *,
+    word_pairs: bool = False,
 ) -> list[PartSums]:
     """Pair sums of every part of the model over a chunk of whole documents.
 
-    document_of [unit]: index of each unit's document inside the chunk. The model runs once for all configurations,
+    document_of [unit]: index of each unit's document inside the chunk. word_pairs: whether sums of each pair of words
+    are kept as well, for shuffles. The model runs once for all configurations,
     one layer's attention alive at a time: in factors where `ModelView.can_be_factored`, by its weights otherwise. The
     two agree up to rounding. Inside a unit sums are float32, across units float64.
     """
@@ -104,7 +123,7 @@ def sum_attention(
         document = document_of[np.asarray(batch.unit_index)]
         scale = batch.attention_mask.sum(1).cpu().numpy() / 100
         for name, part in found.items():
-            totals[name].add(document, scale, part)
+            totals[name].add(document, scale, part, word_pairs=word_pairs)
     return list(totals.values())
 
 

@@ -3,11 +3,13 @@
 Axes: b unit of the batch, c configuration, k pair class, h head that is read, q query, j key, w weighting of the rows.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
 from topicscope.probing.families import PartSpec
-from topicscope.probing.pair_blocks import PairBlock
+from topicscope.probing.pair_blocks import PairBlock, TopicalPairs
 from topicscope.probing.sides import Side
 from topicscope.topics.pairs import PairClass
 
@@ -34,8 +36,14 @@ class DenseSums:
         """Sums [b, h, w, c, k] of one layer's attention [b, h, q, j], in float64 on the CPU."""
         return torch.cat([block.add(attention[rows].clone()).double().cpu() for rows, block in self._blocks])
 
-    def by_distance(self) -> tuple[np.ndarray, np.ndarray]:
+    def topical_pairs(self) -> Iterator[TopicalPairs]:
+        """Pairs of different words with topics, each once."""
+        for rows, block in self._blocks:
+            pairs = block.topical_pairs(self._readings)
+            yield pairs._replace(unit=pairs.unit + rows.start)
+
+    def binned(self) -> tuple[np.ndarray, np.ndarray]:
         """Sums and counts [b, c, binned class, bin] of the attention averaged over layers and heads."""
-        found = [block.by_distance(self._readings) for _, block in self._blocks]
+        found = [block.binned(self._readings) for _, block in self._blocks]
         sums, counts = zip(*found, strict=True)
         return np.concatenate(sums), np.concatenate(counts)

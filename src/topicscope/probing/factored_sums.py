@@ -19,7 +19,7 @@ import torch
 
 from topicscope.probing.blocks import Block, LayerFactors, make_blocks
 from topicscope.probing.families import PartSpec
-from topicscope.probing.pair_blocks import BINNED, NUM_BINS, PairBlock, row_weights
+from topicscope.probing.pair_blocks import BINNED, NUM_BAND_PAIRS, NUM_BINS, PairBlock, TopicalPairs, row_weights
 from topicscope.probing.reading import ROW_SUM_TOLERANCE
 from topicscope.probing.registry import Factors, NotFactored
 from topicscope.probing.sides import Side, both_first, later_keys
@@ -34,6 +34,7 @@ class FactoredSums:
 
     def __init__(self, part: PartSpec, query: Side, key: Side, device: str) -> None:
         self._part, self._device = part, device
+        self._readings = len(part.layers) * len(part.heads)
         self._shape = (len(query.words), len(query.topics))
         self._ends = query.rank.max(1).values - 1
         self._length = query.words.shape[1]
@@ -89,14 +90,19 @@ class FactoredSums:
             raise NotFactored("its factors are not finite")
         return sums
 
-    def by_distance(self) -> tuple[np.ndarray, np.ndarray]:
+    def binned(self) -> tuple[np.ndarray, np.ndarray]:
         """Sums and counts [b, c, binned class, bin] of the attention averaged over layers and heads."""
-        readings = len(self._part.layers) * len(self._part.heads)
-        sums, counts = np.zeros((2, *self._shape, len(BINNED), NUM_BINS))
+        sums, counts = np.zeros((2, *self._shape, len(BINNED), NUM_BINS + NUM_BAND_PAIRS))
         for block, pairs in self._topical:
             rows = block.rows.numpy()
-            sums[rows], counts[rows] = pairs.by_distance(readings)
+            sums[rows], counts[rows] = pairs.binned(self._readings)
         return sums, counts
+
+    def topical_pairs(self) -> Iterator[TopicalPairs]:
+        """Pairs of different words with topics, each once."""
+        for block, pairs in self._topical:
+            found = pairs.topical_pairs(self._readings)
+            yield found._replace(unit=block.rows.numpy()[found.unit])
 
     def _blocks(self, units: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> Iterator[Block]:
         return make_blocks(units, query, key, self._part, self._device)

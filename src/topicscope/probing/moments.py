@@ -3,7 +3,8 @@
 Documents are the clusters. Two families per part and configuration, each a vector z_d per document of which only
 Σ_d z_d and Σ_d z_d z_dᵀ are kept, so that chunks and shards merge by adding:
 
-- pooled (mean over layers and heads): class sums, class counts, corrected class sums, and sums and counts by distance;
+- pooled (mean over layers and heads): class sums, class counts, corrected class sums, and sums and counts by distance
+  and by frequency;
 - heads: class sums, class counts and corrected class sums of every layer and head.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from topicscope.probing.attention import BINNED, NUM_BINS, NUM_CLASSES, PartSums
+from topicscope.probing.pair_blocks import NUM_BAND_PAIRS
 from topicscope.probing.statistics import Estimate, Moments, matched_ratio, ratio_of_means
 from topicscope.topics.pairs import PairClass
 
@@ -20,7 +22,7 @@ SUMS = slice(0, NUM_CLASSES)
 COUNTS = slice(NUM_CLASSES, 2 * NUM_CLASSES)
 CORRECTED = slice(2 * NUM_CLASSES, 3 * NUM_CLASSES)
 _BINS_START = 3 * NUM_CLASSES
-_BINS_SIZE = len(BINNED) * NUM_BINS
+_BANDS_START = _BINS_START + 2 * len(BINNED) * NUM_BINS
 PAIRED = (PairClass.same_word, PairClass.same_topic)  # the paper's "same topic", Knowl 8
 DISTINCT = (PairClass.same_topic,)
 DIFFERENT = (PairClass.different_topic,)
@@ -47,6 +49,8 @@ class PartMoments:
                 corrected.mean((2, 3)),
                 sums.binned.reshape(*counts.shape[:2], -1),
                 sums.binned_counts.reshape(*counts.shape[:2], -1),
+                sums.banded.reshape(*counts.shape[:2], -1),
+                sums.banded_counts.reshape(*counts.shape[:2], -1),
             ],
             axis=-1,
         )
@@ -90,9 +94,15 @@ class PartMoments:
 
     def matched(self, configuration: int, same: Sequence[PairClass] = PAIRED) -> Estimate:
         """The same ratio with both classes reweighted to one distribution of the distance |i-j|."""
-        x_same, n_same = _bins(same)
-        x_different, n_different = _bins(DIFFERENT)
-        return matched_ratio(self.pooled[configuration], x_same, n_same, x_different, n_different)
+        return self._matched(configuration, same, _BINS_START, NUM_BINS)
+
+    def frequency_matched(self, configuration: int, same: Sequence[PairClass] = PAIRED) -> Estimate:
+        """The same ratio with both classes reweighted to one joint distribution of the frequencies of both words."""
+        return self._matched(configuration, same, _BANDS_START, NUM_BAND_PAIRS)
+
+    def _matched(self, configuration: int, same: Sequence[PairClass], start: int, size: int) -> Estimate:
+        indices = [index for classes in (same, DIFFERENT) for index in _bins(classes, start, size)]
+        return matched_ratio(self.pooled[configuration], *indices)
 
     def head_ratios(
         self, configuration: int, same: Sequence[PairClass] = PAIRED, *, corrected: bool = False
@@ -157,8 +167,8 @@ def rows_read(moments: Mapping[str, PartMoments]) -> tuple[dict[str, dict[str, i
     return counts, warnings
 
 
-def _bins(classes: Sequence[PairClass]) -> tuple[np.ndarray, np.ndarray]:
-    """Feature indices [bin, class] of the sums, and of the counts, by distance."""
+def _bins(classes: Sequence[PairClass], start: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Feature indices [bin, class] of the sums, and of the counts, in `size` bins."""
     rows = np.array([BINNED.index(k) for k in classes])
-    sums = _BINS_START + rows[None, :] * NUM_BINS + np.arange(NUM_BINS)[:, None]
-    return sums, sums + _BINS_SIZE
+    sums = start + rows[None, :] * size + np.arange(size)[:, None]
+    return sums, sums + len(BINNED) * size

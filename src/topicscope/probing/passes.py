@@ -17,6 +17,7 @@ from topicscope.probing.moments import PartMoments
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.shards import DocumentShards, load_state, save_state
 from topicscope.probing.table import document_rows
+from topicscope.probing.word_pairs import WordPairs
 from topicscope.progress import Progress, tracked
 from topicscope.topics.pairs import PairClass
 
@@ -45,6 +46,7 @@ class PassResult:
     units: int = 0
     interrupted: bool = False
     moments: dict[str, PartMoments] = field(default_factory=dict)
+    word_pairs: dict[str, WordPairs] = field(default_factory=dict)
     open: OpenDocument | None = None
 
     def pair_counts(self, lookup: TopicLookup) -> list[dict[str, object]]:
@@ -84,13 +86,15 @@ def attention_pass(
     *,
     shards: DocumentShards | None = None,
     folder: Path | None = None,
+    word_pairs: bool = False,
 ) -> PassResult:
     """Read every unit once; the units of one document stand together in `units`.
 
     A chunk may end inside a document: its sums wait in `open` for the rest, so that each document enters the moments
     as one cluster. Ctrl-C keeps the finished chunks (the document under way counts with what was read of it); before
-    the first one it is raised. shards: where rows per document go. folder: where the state is kept; a pass goes on
-    from the state found there, to the same numbers, since moments are added chunk by chunk in one order.
+    the first one it is raised. shards: where rows per document go. word_pairs: collect these for shuffles. folder:
+    where the state is kept; a pass goes on from the state found there, to the same numbers, since moments are added
+    chunk by chunk in one order.
 
     Raises:
         InputError: the state in `folder` is damaged.
@@ -106,7 +110,7 @@ def attention_pass(
                 chunk = units[result.units : result.units + UNITS_PER_CHUNK]
                 end = result.units + len(chunk)
                 more_of = units[end].document_id if end < len(units) else None
-                _read(result, chunk, more_of, view, lookup, options, shards, task, progress)
+                _read(result, chunk, more_of, view, lookup, options, shards, task, progress, word_pairs)
                 if folder is not None and (more_of is None or time.monotonic() - saved >= SECONDS_PER_SHARD):
                     _save(result, folder, view, shards)
                     saved = time.monotonic()
@@ -129,6 +133,7 @@ def _read(
     shards: DocumentShards | None,
     task: str,
     progress: Progress,
+    word_pairs: bool,
 ) -> None:
     """One chunk; nothing of `result` changes before the whole of it is read. more_of: document of the unit after it."""
     ids = list(dict.fromkeys(unit.document_id for unit in chunk))
@@ -136,7 +141,8 @@ def _read(
     document_of = np.array([index[unit.document_id] for unit in chunk])
     most = options.batch_tokens or tokens_at_once(view.device)
     batches = make_batches(chunk, batch_size=options.batch_size, max_tokens=most, pad_side=options.padding)
-    sums = sum_attention(view, _reporting(batches, progress, task, result.units), chunk, document_of, lookup)
+    reported = _reporting(batches, progress, task, result.units)
+    sums = sum_attention(view, reported, chunk, document_of, lookup, word_pairs=word_pairs)
     units = np.bincount(document_of)
     tokens = np.bincount(document_of, weights=[len(u.input_ids) for u in chunk]).astype(np.int64)
     waiting = result.open
@@ -158,6 +164,9 @@ def _read(
         shards.append(
             document_rows(finished, ids[:whole], units[:whole].tolist(), tokens[:whole].tolist(), lookup.configurations)
         )
+    for part in sums if word_pairs else ():
+        # Not by document, so it does not matter where the chunk ends.
+        result.word_pairs.setdefault(part.part.name, WordPairs()).merge(part.word_pairs)
     result.units += len(chunk)
 
 
@@ -193,6 +202,8 @@ def _save(result: PassResult, folder: Path, view: ModelView, shards: DocumentSha
     }
     for name, moments in result.moments.items():
         arrays |= moments.arrays(f"moments/{name}")
+    for name, pairs in result.word_pairs.items():
+        arrays |= pairs.arrays(f"word_pairs/{name}")
     if result.open is not None:
         arrays["open"] = np.array([result.open.units, result.open.tokens])
         arrays["open_id"] = np.frombuffer(result.open.document_id.encode("utf-8"), dtype=np.uint8)
@@ -213,6 +224,8 @@ def _restore(result: PassResult, folder: Path, view: ModelView, shards: Document
     for part in view.parts:
         if f"moments/{part.name}/documents" in arrays:
             result.moments[part.name] = PartMoments.from_arrays(arrays, f"moments/{part.name}")
+        if f"word_pairs/{part.name}/key" in arrays:
+            result.word_pairs[part.name] = WordPairs.from_arrays(arrays, f"word_pairs/{part.name}")
     if "open" in arrays:
         units, tokens = arrays["open"].tolist()
         sums = [_part_sums(arrays, part) for part in view.parts]
@@ -221,7 +234,8 @@ def _restore(result: PassResult, folder: Path, view: ModelView, shards: Document
 
 def _part_sums(arrays: Mapping[str, np.ndarray], part: Any) -> PartSums:
     prefix = f"open/{part.name}/"
-    found: dict[str, Any] = {f.name: arrays.get(prefix + f.name) for f in fields(PartSums)}
+    names = {f.name for f in fields(PartSums)} - {"word_pairs"}
+    found: dict[str, Any] = {name: arrays.get(prefix + name) for name in names}
     return PartSums(**found | {"part": part})
 
 

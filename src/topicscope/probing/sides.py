@@ -17,13 +17,15 @@ from topicscope.topics.pairs import NOT_A_WORD, PairClass, Positions, classify_p
 class Side(NamedTuple):
     """Positions of a batch, on the CPU.
 
-    words [b, m]: word index, -1 where no word stands. topics [c]: as `Positions.topics`. place [b, m]: where in the
+    words [b, m]: word index, -1 where no word stands. topics [c]: as `Positions.topics`. band [b, m]: of
+    the word's frequency. place [b, m]: where in the
     text the word begins. pieces [b, m]: of how many tokens the word is. first [b, m]: whether this is its first one.
     rank [b, m]: 1, 2, … over the attended tokens of the sequence.
     """
 
     words: torch.Tensor
     topics: tuple[torch.Tensor, ...]
+    band: torch.Tensor
     place: torch.Tensor
     pieces: torch.Tensor
     first: torch.Tensor
@@ -46,6 +48,7 @@ class Side(NamedTuple):
         return Side(
             words=self.words[pick].masked_fill(~valid, NOT_A_WORD),
             topics=tuple(topics[pick] for topics in self.topics),
+            band=self.band[pick],
             place=self.place[pick],
             pieces=self.pieces[pick],
             first=self.first[pick],
@@ -65,6 +68,7 @@ class Side(NamedTuple):
         return Side(
             words=words.masked_fill(~attended, NOT_A_WORD),
             topics=tuple(topics.roll(shift, 1) for topics in self.topics),
+            band=self.band.roll(shift, 1),
             place=self.place.roll(shift, 1),
             pieces=self.pieces.roll(shift, 1),
             first=self.first.roll(shift, 1),
@@ -93,6 +97,7 @@ def text_side(
     return Side(
         words=torch.from_numpy(words),
         topics=tuple(torch.from_numpy(lookup.topics(c, words)) for c in range(len(lookup.configurations))),
+        band=torch.from_numpy(lookup.bands(words)),
         place=torch.from_numpy(place),
         pieces=torch.from_numpy(np.take_along_axis(pieces, place, 1)),
         first=torch.from_numpy(~later),

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,10 @@ from topicscope.probing.families import PartSpec
 from topicscope.probing.lookup import Configuration
 from topicscope.probing.moments import DIFFERENT, DISTINCT, PAIRED, PartMoments
 from topicscope.probing.paper import paper_rows
+from topicscope.probing.permutation import PermutationTest
 from topicscope.probing.statistics import Estimate
+from topicscope.probing.topic_seeds import over_topic_seeds
+from topicscope.probing.verdict import TESTED, attention_verdict
 from topicscope.topics.pairs import PairClass
 
 EMBEDDING_COLUMNS = [
@@ -28,8 +30,11 @@ ATTENTION_RATIOS = (
     "attention_ratio_distinct",
     "attention_ratio_distance_matched",
     "attention_ratio_distinct_distance_matched",
+    "attention_ratio_distinct_frequency_matched",
     "attention_ratio_position_corrected",
 )
+# What random weights show, beside the plain ratio.
+OTHER_CONTROLS = ("attention_ratio_position_corrected", TESTED)
 COLUMNS = [
     "source",
     "model",
@@ -37,15 +42,17 @@ COLUMNS = [
     "threshold",
     "pairs_same",
     "pairs_different",
-    *[column for name in ATTENTION_RATIOS for column in (name, f"{name}_se")],
+    *[f"{name}{end}" for name in ATTENTION_RATIOS for end in ("", "_se", "_low", "_high")],
     "attention_ratio_topic_sd",
     "control_attention_ratio",
     "control_attention_ratio_se",
     "control_attention_ratio_low",
     "control_attention_ratio_high",
-    "control_attention_ratio_position_corrected",
-    "control_attention_ratio_position_corrected_low",
-    "control_attention_ratio_position_corrected_high",
+    *[f"control_{name}{end}" for name in OTHER_CONTROLS for end in ("", "_low", "_high")],
+    "permutation_statistic",
+    "permutation_z",
+    "permutation_p",
+    "verdict",
     *EMBEDDING_COLUMNS,
 ]
 
@@ -58,6 +65,7 @@ def ratios(moments: PartMoments, configuration: int, causal: bool) -> dict[str, 
         "attention_ratio_distinct": moments.ratio(configuration, DISTINCT),
         "attention_ratio_distance_matched": moments.matched(configuration),
         "attention_ratio_distinct_distance_matched": moments.matched(configuration, DISTINCT),
+        "attention_ratio_distinct_frequency_matched": moments.frequency_matched(configuration, DISTINCT),
         "attention_ratio_position_corrected": moments.ratio(configuration, corrected=True) if causal else undefined,
     }
 
@@ -76,7 +84,8 @@ def attention_rows(
     """One row per part and threshold: ratios averaged over topic seeds.
 
     The standard errors of the seeds are averaged as well: the seeds share their documents, so averaging over them does
-    not make the document error smaller. The spread over seeds stands in `attention_ratio_topic_sd`.
+    not make the document error smaller. The spread over seeds stands in `attention_ratio_topic_sd`, and the 95 %
+    intervals hold both (`over_topic_seeds`).
     """
     rows = []
     for part, part_moments in moments.items():
@@ -90,10 +99,10 @@ def attention_rows(
                 "pairs_different": float(sum(counts[k] for k in DIFFERENT)),
             }
             for name in ATTENTION_RATIOS:
-                row[name] = fmean(e[name].value for e in estimates)
-                row[f"{name}_se"] = fmean(e[name].se for e in estimates)
-            values = [e["attention_ratio"].value for e in estimates]
-            row["attention_ratio_topic_sd"] = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+                found = over_topic_seeds([e[name] for e in estimates])
+                row |= {name: found.value, f"{name}_se": found.se, f"{name}_low": found.low, f"{name}_high": found.high}
+                if name == "attention_ratio":
+                    row["attention_ratio_topic_sd"] = found.sd
             rows.append(row)
     return rows
 
@@ -104,7 +113,7 @@ def control_columns(controls: pd.DataFrame, part: str, threshold: float) -> dict
         return {}
     chosen = controls[(controls["part"] == part) & _same_threshold(controls["threshold"], threshold)]
     columns: dict[str, float] = {}
-    for source in ("attention_ratio", "attention_ratio_position_corrected"):
+    for source in ("attention_ratio", *OTHER_CONTROLS):
         values = chosen[source].dropna().to_numpy(dtype=float)
         if len(values) == 0:
             continue
@@ -133,20 +142,39 @@ def embedding_columns(embeddings: pd.DataFrame, threshold: float) -> dict[str, f
     return columns
 
 
+def permutation_columns(
+    tests: Mapping[tuple[str, float | None], PermutationTest], part: str, threshold: float
+) -> dict[str, float]:
+    """The columns about shuffled topics; none where topics were not shuffled."""
+    test = tests.get((part, None if math.isnan(threshold) else threshold))
+    if test is None:
+        return {}
+    return {"permutation_statistic": test.statistic, "permutation_z": test.z, "permutation_p": test.p_value}
+
+
 def result_table(
-    model: str, attention: Sequence[Mapping[str, Any]], controls: pd.DataFrame, embeddings: pd.DataFrame
+    model: str,
+    attention: Sequence[Mapping[str, Any]],
+    controls: pd.DataFrame,
+    embeddings: pd.DataFrame,
+    tests: Mapping[tuple[str, float | None], PermutationTest],
 ) -> pd.DataFrame:
-    """`ProbeResult.table()`: the measured rows, then the paper's."""
-    measured = [
-        {
+    """`ProbeResult.table()`: the measured rows, each with its verdict, then the paper's.
+
+    tests: the shuffles of each part and threshold.
+    """
+    measured = []
+    for attended in attention:
+        part, threshold = attended["part"], attended["threshold"]
+        row = {
             "source": "measured",
             "model": model,
-            **row,
-            **control_columns(controls, row["part"], row["threshold"]),
-            **embedding_columns(embeddings, row["threshold"]),
+            **attended,
+            **control_columns(controls, part, threshold),
+            **embedding_columns(embeddings, threshold),
+            **permutation_columns(tests, part, threshold),
         }
-        for row in attention
-    ]
+        measured.append(row | {"verdict": attention_verdict(row)[0]})
     return pd.DataFrame([*measured, *paper_rows()]).reindex(columns=COLUMNS)
 
 

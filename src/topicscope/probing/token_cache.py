@@ -84,6 +84,15 @@ class TokenCache(Sequence[AlignedUnit]):
             return self._read(range(*index.indices(len(self))))
         return self._read(range(len(self))[index : index + 1 or None])[0]
 
+    def word_counts(self) -> np.ndarray:
+        """How often each of `words` occurs, int64 [word]."""
+        counts = np.zeros(len(self.words), dtype=np.int64)
+        codes = self._map("words")
+        for start in range(0, len(codes), 1 << 20):
+            some = np.asarray(codes[start : start + (1 << 20)])
+            counts += np.bincount(some[some >= 0], minlength=len(counts))
+        return counts
+
     def is_whole(self) -> bool:
         """Whether every array has the length that it should have."""
         tokens = {self.coverage.tokens, *(len(self._map(name)) for name in ("input_ids", "words"))}
