@@ -8,6 +8,7 @@ import torch
 
 import tiny
 import topicscope
+from cli.probe_files import texts
 from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.models import ModelConfig, Start, TopicTransformer, start
 from topicscope.probing.bands import frequency_bands
@@ -188,6 +189,18 @@ def test_result_as_tables_pictures_and_files(tmp_path):
     assert {path.name for path in folder.iterdir()} == {
         "circuits.json", "circuits.csv", "ov-encoder.png", "qk-encoder.png",
     }  # fmt: skip
+
+
+def test_a_probe_holds_the_circuits(tmp_path):
+    model, tokenizer = tiny.build("bert")
+    probed = topicscope.probe(model, tokenizer, texts(), topics=word_list(), controls=0)
+    alone = topicscope.circuits(model, tokenizer, topics=word_list())
+    assert probed.circuits.equals(alone.rows)
+    loaded = topicscope.ProbeResult.load(probed.save(tmp_path / "out"))
+    assert np.allclose(loaded.circuits["difference"], alone.rows["difference"], rtol=1e-14, atol=0)
+    assert loaded.to_dict()["circuits"] == probed.to_dict()["circuits"]
+    assert len(probed.to_dict()["circuits"]) == len(alone.table())
+    assert "<h2>Circuits</h2>" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_topics_that_cannot_be_used():

@@ -80,13 +80,11 @@ def circuits(
     print_lines([str(found), ""])
     table, heads = found.table(), found.heads()
     keys = ["part", "threshold", "topic_seed", "place"]
-    for values, rows in table.groupby(keys, sort=False, dropna=False):
-        part, threshold, _, place = values
-        of = at_threshold(heads, threshold)
-        of = of[(of["part"] == part) & (of["place"] == place) & (of["topic_seed"] == rows["topic_seed"].iloc[0])]
+    for (part, theta, seed, place), rows in table.groupby(keys, sort=False, dropna=False):
+        of = at_threshold(heads, theta)
+        of = of[(of["part"] == part) & (of["place"] == place) & (of["topic_seed"] == seed)]
         print_table(
-            f"{part}, θ = {'-' if math.isnan(threshold) else f'{threshold:g}'}, {place}: same-topic minus "
-            "different-topic words",
+            f"{part}, θ = {_number(theta, 'g')}, {place}: same-topic minus different-topic words",
             ["layer", "OV", "z", "bands", "turned", "heads", "QK", "z", "bands", "turned", "heads"],
             [_cells(layer, of, rows) for layer in dict.fromkeys(rows["layer"])],
         )

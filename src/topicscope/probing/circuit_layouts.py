@@ -78,7 +78,8 @@ def _sequence_to_sequence(
     """The three kinds of attention; names: of queries, keys, values and output inside each attention module."""
 
     def of(attention: str, embedding: str) -> Layout:
-        return Layout(attention, *(f"{attention}.{name}" for name in names), embedding=embedding, left_out=left_out)
+        query, key, value, output = (f"{attention}.{name}" for name in names)
+        return Layout(attention, query, key, value, output, embedding=embedding, left_out=left_out)
 
     return {
         "encoder": of(self_attention, ""),

@@ -143,11 +143,11 @@ def _laboratory_factors(model: TopicTransformer, num_words: int) -> Iterator[Cir
     u = weights["W_pred"][1 : num_words + 1] if config.head == "trained" else x
     for layer in range(config.layers):
         W_Q, W_K, W_V = (
-            weights[layer_name(name, layer)].unflatten(0, (config.heads, -1)) for name in ("W_Q", "W_K", "W_V")
+            weights[layer_name(name, layer)].reshape(config.heads, -1, x.shape[1]) for name in ("W_Q", "W_K", "W_V")
         )
         queries, keys, values = (torch.einsum("wd,hkd->hwk", x, W) for W in (W_Q, W_K, W_V))
         if config.output_projection:
-            W_O = weights[layer_name("W_O", layer)].unflatten(1, (config.heads, -1))  # [d head value]
+            W_O = weights[layer_name("W_O", layer)].reshape(x.shape[1], config.heads, -1)  # [d head value]
             written = torch.einsum("wd,dhv->hwv", u, W_O)
         else:
             written = u.expand(config.heads, -1, -1)

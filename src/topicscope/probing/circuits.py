@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.models import TopicTransformer
 from topicscope.probing.circuit_table import ALL_HEADS, circuit_rows, laboratory_rows
 from topicscope.probing.circuit_weights import layouts_of
@@ -102,7 +102,7 @@ class CircuitResult:
             write_text(staging / "circuits.csv", self.rows.to_csv(index=False))
             for part in dict.fromkeys(self.rows["part"]):
                 for circuit in ("OV", "QK"):
-                    picture = to_png(self.plot(circuit, part=part))  # type: ignore[arg-type]
+                    picture = to_png(self.plot(circuit, part=part))
                     write_bytes(staging / f"{circuit.lower()}-{part}.png", picture)
         return target
 
@@ -207,6 +207,17 @@ def circuits(
     return CircuitResult({"name": view.name, "type": view.model_type}, rows, tuple(notes), tuple(warnings))
 
 
+def circuits_of_probe(
+    view: ModelView, configurations: Sequence[Configuration], topics: tuple[Topics, ...]
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Rows for a probe's result, of the first topic seed only; a warning where the model's matrices are not known."""
+    first = [configuration for configuration in configurations if configuration.topic_seed == 0]
+    try:
+        return circuit_rows(view, first, frequencies=_ranks(topics)), ()
+    except UnsupportedModelError as error:
+        return pd.DataFrame(), (f"circuits were left out: {error.summary}",)
+
+
 def _laboratory(model: TopicTransformer, topics: TopicSource | TopicModel) -> CircuitResult:
     source = topics.model if isinstance(topics, Topics) else topics
     if not isinstance(source, TopicModel):
@@ -275,7 +286,7 @@ def _view(
             received=type(model).__name__,
             expected="topicscope.circuits(model, tokenizer, topics=…)",
         )
-    head = model.get_output_embeddings()
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     return view_model(model, tokenizer), None if head is None else head.weight.detach()
 
 

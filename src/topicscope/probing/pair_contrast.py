@@ -175,8 +175,9 @@ class _Blocks:
             np.stack([_gram(x[:, i], y[:, i]) for i in inside], 1)
             for x, y in ((left, left), (right, right), (right, left))
         )
-        straight = np.einsum("haxy,hbxy->hab", LL, RR)
-        crossed = np.einsum("haxy,hbyx->hab", RL, RL)
+        flat = (len(left), m, -1)  # one matrix product in place of m² sums over k × k
+        straight = LL.reshape(flat) @ RR.reshape(flat).swapaxes(1, 2)
+        crossed = RL.reshape(flat) @ RL.swapaxes(2, 3).reshape(flat).swapaxes(1, 2)
         squares = (straight + straight.swapaxes(1, 2) + 2 * crossed) / 4
         squares[:, np.arange(m), np.arange(m)] -= _sums((own**2)[..., None], strata, m)[..., 0]
         return cls(words, squares, strata)

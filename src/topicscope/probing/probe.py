@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
 from topicscope.probing.checks import identity_of_run, require_known_words, require_pairs
+from topicscope.probing.circuits import circuits_of_probe
 from topicscope.probing.direction import named
 from topicscope.probing.embedding_table import embedding_rows
 from topicscope.probing.loading import load_model, pinned
@@ -21,7 +22,6 @@ from topicscope.probing.moments import PartMoments, rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
 from topicscope.probing.result import ProbeResult, headline
-from topicscope.probing.permutation import shuffled_topics
 from topicscope.probing.shards import DocumentShards, temporary_shards
 from topicscope.probing.table import attention_rows, control_rows, head_rows, result_table, with_key_value_heads
 from topicscope.probing.token_cache import tokens_of
@@ -141,7 +141,7 @@ def _measure(
         view.tokenizer, corpus, options, max_length=view.max_length, splitter=splitter, progress=progress
     )
     require_known_words(tokens, view)
-    lookup = TopicLookup(configurations, tokens.words, tokens.word_counts())
+    lookup = TopicLookup(configurations, tokens.words)
     warnings = dict.fromkeys(
         [*fitted.warnings, *tokens.unit_counts.warnings, *(w for c in configurations for w in c.assignment.warnings)]
     )
@@ -150,22 +150,15 @@ def _measure(
     place = None if folder is None else folder / "model"
     shards = temporary_shards() if place is None else DocumentShards(place)
     measured = attention_pass(
-        view,
-        tokens,
-        tokens.documents,
-        lookup,
-        options,
-        "reading",
-        progress,
-        shards=shards,
-        folder=place,
-        word_pairs=options.permutations > 0,
+        view, tokens, tokens.documents, lookup, options, "reading", progress, shards=shards, folder=place
     )
     interrupted = measured.interrupted
     warnings |= dict.fromkeys(require_pairs(measured.moments, lookup))
     row_counts, row_warnings = rows_read(measured.moments)
     warnings |= dict.fromkeys(row_warnings)
     embeddings = embedding_rows(view, configurations)
+    circuits, left_out = circuits_of_probe(view, configurations, fitted.topics)
+    warnings |= dict.fromkeys(left_out)
     controls: list[dict[str, Any]] = []
     for number in range(0 if interrupted else options.controls):
         task = f"random weights {number + 1} of {options.controls}"
@@ -185,13 +178,8 @@ def _measure(
     if measured.interrupted:
         warnings[f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"] = None
 
-    tests, shuffled, shuffle_warnings = shuffled_topics(
-        measured.word_pairs, lookup, 0 if interrupted else options.permutations, options.seed, progress
-    )
-    interrupted = interrupted or (options.permutations > 0 and not tests)
-    warnings |= dict.fromkeys(shuffle_warnings)
     rows = result_table(
-        view.name, attention_rows(measured.moments, causal, configurations), pd.DataFrame(controls), embeddings, tests
+        view.name, attention_rows(measured.moments, causal, configurations), pd.DataFrame(controls), embeddings
     )
     recorded = {**options.model_dump(mode="json"), "device": device, "dtype": dtype, "revision": revision}
     return ProbeResult(
@@ -210,7 +198,6 @@ def _measure(
         },
         warnings=tuple(warnings),
         interrupted=interrupted,
-            "permutations": shuffled,
         manifest=Manifest(
             created=now(),
             command=command,
@@ -225,6 +212,7 @@ def _measure(
         ),
         moments={k: v for name, part in measured.moments.items() for k, v in part.arrays(name).items()},
         topics=fitted.topics,
+        circuits=circuits,
     )
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from topicscope.errors import InputError
+from topicscope.probing.circuit_table import ALL_HEADS
 from topicscope.probing.direction import direction
 from topicscope.probing.shards import DocumentTable
-from topicscope.probing.verdict import attention_verdict
+from topicscope.probing.statistics import Estimate
 from topicscope.records import (
     Manifest,
     read_json,
@@ -30,6 +31,7 @@ from topicscope.topics.topics_file import load_topics, save_topics
 
 SCHEMA_VERSION = 1
 DOCUMENTS = "documents.parquet"
+CIRCUITS = "circuits.csv"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,8 @@ class ProbeResult:
     headline: the one-sentence answer with its numbers; model: what was probed; coverage: every count of what was
     kept and dropped; warnings: what a reader must know; interrupted: the run was stopped and holds only what was done;
     moments: arrays by name, from which every attention figure follows; topics: one `Topics` per topic seed (empty
-    for a labelled word list).
+    for a labelled word list); circuits: OV and QK of every head for the first topic seed (see
+    `circuit_table.circuit_rows`), empty where a type's matrices are not known.
     """
 
     headline: Mapping[str, Any]
@@ -55,6 +58,7 @@ class ProbeResult:
     manifest: Manifest
     moments: Mapping[str, np.ndarray]
     topics: tuple[Topics, ...] = field(default=(), repr=False)
+    circuits: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
 
     def table(self) -> pd.DataFrame:
         """One row per threshold and part (source "measured"), then the paper's rows (source "paper").
@@ -104,6 +108,7 @@ class ProbeResult:
             "table": _records(self.rows),
             "controls": _records(self.controls),
             "embeddings": _records(self.embeddings),
+            "circuits": _records(self._layer_circuits()),
             "topics": self._top_words(),
             "coverage": dict(self.coverage),
             "warnings": list(self.warnings),
@@ -129,6 +134,8 @@ class ProbeResult:
             write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
             self.document_table.write(staging / DOCUMENTS)
             write_npz(staging / "moments.npz", self.moments)
+            if len(self.circuits):
+                write_text(staging / CIRCUITS, self.circuits.to_csv(index=False))
             for index, topics in enumerate(self.topics):
                 save_topics(staging / _topics_name(index), topics)
             write_bytes(staging / "heads.png", figures.to_png(self.plot("heads")))
@@ -166,7 +173,12 @@ class ProbeResult:
             manifest=Manifest.model_validate(record["manifest"]),
             moments=read_npz(folder / "moments.npz"),
             topics=tuple(load_topics(path) for path in topic_files),
+            circuits=pd.read_csv(folder / CIRCUITS) if (folder / CIRCUITS).is_file() else pd.DataFrame(),
         )
+
+    def _layer_circuits(self) -> pd.DataFrame:
+        """The rows of whole layers; those of heads are in circuits.csv."""
+        return self.circuits[self.circuits["head"] == ALL_HEADS] if len(self.circuits) else self.circuits
 
     def _top_words(self, number: int = 10) -> list[dict[str, Any]]:
         if not self.topics:
@@ -180,15 +192,7 @@ class ProbeResult:
         """For notebooks: the answer, the measured rows and the head map as a picture that needs no script."""
         from topicscope.report import figures
 
-        shown = [
-            "part",
-            "threshold",
-            "verdict",
-            "permutation_p",
-            "attention_ratio",
-            "attention_ratio_se",
-            "attention_ratio_distinct",
-        ]
+        shown = ["part", "threshold", "attention_ratio", "attention_ratio_se", "attention_ratio_distinct"]
         shown += ["control_attention_ratio_low", "control_attention_ratio_high", "embedding_cosine_layer_ratio"]
         measured = self.rows[self.rows["source"] == "measured"]
         table = measured[shown].to_html(index=False, float_format="{:.3f}".format)
@@ -202,19 +206,19 @@ class ProbeResult:
 def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bool) -> dict[str, Any]:
     """The one-sentence answer from a row of the table; for a causal part the position-corrected ratio leads.
 
-    direction: which way the structure points (see `probing.direction`); verdict: whether it is one of topics (see
-    `probing.verdict`). Intervals hold the spread over topic seeds (see `probing.topic_seeds`).
+    direction: which way the structure points (see `probing.direction`).
     """
     corrected = "attention_ratio_position_corrected"
     name = "attention_ratio" if math.isnan(row[corrected]) else corrected
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    estimate = Estimate(row[name], row[f"{name}_se"], documents)
+    low, high = estimate.interval()
     control = {key: row[f"control_{name}{suffix}"] for key, suffix in _CONTROL_KEYS.items()}
     # As many decimals as the interval needs, lest it read "1.00 to 1.00".
     digits = 2 if not high > low else min(max(2, 1 - math.floor(math.log10(high - low))), 5)
     known = f"95 % interval {low:.{digits}f} to {high:.{digits}f}, " if high > low else "no interval, "
     text = (
         f"In {model} ({row['part']}), same-topic word pairs get {row[name]:.{digits}f} times the attention of "
-        f"different-topic pairs ({known}{documents} document{'s' if documents != 1 else ''}"
+        f"different-topic pairs ({known}{estimate.documents} document{'s' if estimate.documents != 1 else ''}"
     )
     text += ", position-corrected)" if name != "attention_ratio" else ")"
     if not math.isnan(control["control_attention_ratio"]):
@@ -230,9 +234,7 @@ def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bo
         "attention_ratio_se": row[f"{name}_se"],
         "low": low,
         "high": high,
-        "documents": documents,
-    verdict, reason = attention_verdict(row)
-    text += f". Verdict: {verdict} ({reason})"
+        "documents": estimate.documents,
         **control,
         "direction": direction(low, high, *limits),
         "text": text,
@@ -246,9 +248,6 @@ _CONTROL_KEYS = {"control_attention_ratio": "", "control_low": "_low", "control_
 def _topics_name(index: int) -> str:
     return "topics.npz" if index == 0 else f"topics-{index}.npz"
 
-        "permutation_p": row["permutation_p"],
-        "verdict": verdict,
-        "verdict_reason": reason,
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [_without_nan(row) for row in frame.to_dict(orient="records")]

@@ -58,9 +58,10 @@ def circuit_map(heads: pd.DataFrame, *, circuit: str, place: str, part: str, thr
         if annotated:
             for (row, head), value in np.ndenumerate(values):
                 if math.isfinite(value):
-                    strong = abs(value) > 0.6 * limit and limit > 3 * _UNSURE
+                    red, green, blue, _ = mesh.cmap(norm(value))
+                    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
                     text = f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
-                    colour = "white" if strong else "black"
+                    colour = "white" if dark else "black"
                     axes.text(head + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7, color=colour)
         banded = ", within frequency bands" if column == "z_banded" else ""
         title = f"{name}: {circuit} circuit, same-topic minus different-topic words, z{banded}"

@@ -9,6 +9,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from topicscope.report import tables
+from topicscope.report.circuit_page import circuit_table
 from topicscope.report.figures import at_threshold, head_map, ratio_column, ratio_figure, threshold_label, to_svg
 from topicscope.report.tables import MISSING, interval, number
 
@@ -48,6 +49,7 @@ def _page(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, Any]:
         "figures": _figures(record, heads),
         "heads": tables.heads_table(heads, headline["part"], headline["threshold"]),
         "embeddings": tables.embedding_table(record["embeddings"]) if record["embeddings"] else None,
+        "circuits": circuit_table(record.get("circuits", []), headline["threshold"]),
         "topics": tables.topics_table(record["topics"]) if record["topics"] else None,
         "funnel": tables.funnel_table(coverage),
         "pairs": tables.pairs_table(coverage.get("pairs", [])),
