@@ -22,6 +22,7 @@ from topicscope.probing.moments import PartMoments, rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
 from topicscope.probing.result import ProbeResult, headline
+from topicscope.probing.permutation import shuffled_topics
 from topicscope.probing.shards import DocumentShards, temporary_shards
 from topicscope.probing.table import attention_rows, control_rows, head_rows, result_table, with_key_value_heads
 from topicscope.probing.token_cache import tokens_of
@@ -141,7 +142,7 @@ def _measure(
         view.tokenizer, corpus, options, max_length=view.max_length, splitter=splitter, progress=progress
     )
     require_known_words(tokens, view)
-    lookup = TopicLookup(configurations, tokens.words)
+    lookup = TopicLookup(configurations, tokens.words, tokens.word_counts())
     warnings = dict.fromkeys(
         [*fitted.warnings, *tokens.unit_counts.warnings, *(w for c in configurations for w in c.assignment.warnings)]
     )
@@ -150,7 +151,16 @@ def _measure(
     place = None if folder is None else folder / "model"
     shards = temporary_shards() if place is None else DocumentShards(place)
     measured = attention_pass(
-        view, tokens, tokens.documents, lookup, options, "reading", progress, shards=shards, folder=place
+        view,
+        tokens,
+        tokens.documents,
+        lookup,
+        options,
+        "reading",
+        progress,
+        shards=shards,
+        folder=place,
+        word_pairs=options.permutations > 0,
     )
     interrupted = measured.interrupted
     warnings |= dict.fromkeys(require_pairs(measured.moments, lookup))
@@ -178,8 +188,13 @@ def _measure(
     if measured.interrupted:
         warnings[f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"] = None
 
+    tests, shuffled, shuffle_warnings = shuffled_topics(
+        measured.word_pairs, lookup, 0 if interrupted else options.permutations, options.seed, progress
+    )
+    interrupted = interrupted or (options.permutations > 0 and not tests)
+    warnings |= dict.fromkeys(shuffle_warnings)
     rows = result_table(
-        view.name, attention_rows(measured.moments, causal, configurations), pd.DataFrame(controls), embeddings
+        view.name, attention_rows(measured.moments, causal, configurations), pd.DataFrame(controls), embeddings, tests
     )
     recorded = {**options.model_dump(mode="json"), "device": device, "dtype": dtype, "revision": revision}
     return ProbeResult(
@@ -198,6 +213,7 @@ def _measure(
         },
         warnings=tuple(warnings),
         interrupted=interrupted,
+            "permutations": shuffled,
         manifest=Manifest(
             created=now(),
             command=command,

@@ -15,7 +15,7 @@ from topicscope.errors import InputError
 from topicscope.probing.circuit_table import ALL_HEADS
 from topicscope.probing.direction import direction
 from topicscope.probing.shards import DocumentTable
-from topicscope.probing.statistics import Estimate
+from topicscope.probing.verdict import attention_verdict
 from topicscope.records import (
     Manifest,
     read_json,
@@ -192,7 +192,15 @@ class ProbeResult:
         """For notebooks: the answer, the measured rows and the head map as a picture that needs no script."""
         from topicscope.report import figures
 
-        shown = ["part", "threshold", "attention_ratio", "attention_ratio_se", "attention_ratio_distinct"]
+        shown = [
+            "part",
+            "threshold",
+            "verdict",
+            "permutation_p",
+            "attention_ratio",
+            "attention_ratio_se",
+            "attention_ratio_distinct",
+        ]
         shown += ["control_attention_ratio_low", "control_attention_ratio_high", "embedding_cosine_layer_ratio"]
         measured = self.rows[self.rows["source"] == "measured"]
         table = measured[shown].to_html(index=False, float_format="{:.3f}".format)
@@ -206,19 +214,19 @@ class ProbeResult:
 def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bool) -> dict[str, Any]:
     """The one-sentence answer from a row of the table; for a causal part the position-corrected ratio leads.
 
-    direction: which way the structure points (see `probing.direction`).
+    direction: which way the structure points (see `probing.direction`); verdict: whether it is one of topics (see
+    `probing.verdict`). Intervals hold the spread over topic seeds (see `probing.topic_seeds`).
     """
     corrected = "attention_ratio_position_corrected"
     name = "attention_ratio" if math.isnan(row[corrected]) else corrected
-    estimate = Estimate(row[name], row[f"{name}_se"], documents)
-    low, high = estimate.interval()
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
     control = {key: row[f"control_{name}{suffix}"] for key, suffix in _CONTROL_KEYS.items()}
     # As many decimals as the interval needs, lest it read "1.00 to 1.00".
     digits = 2 if not high > low else min(max(2, 1 - math.floor(math.log10(high - low))), 5)
     known = f"95 % interval {low:.{digits}f} to {high:.{digits}f}, " if high > low else "no interval, "
     text = (
         f"In {model} ({row['part']}), same-topic word pairs get {row[name]:.{digits}f} times the attention of "
-        f"different-topic pairs ({known}{estimate.documents} document{'s' if estimate.documents != 1 else ''}"
+        f"different-topic pairs ({known}{documents} document{'s' if documents != 1 else ''}"
     )
     text += ", position-corrected)" if name != "attention_ratio" else ")"
     if not math.isnan(control["control_attention_ratio"]):
@@ -234,7 +242,9 @@ def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bo
         "attention_ratio_se": row[f"{name}_se"],
         "low": low,
         "high": high,
-        "documents": estimate.documents,
+        "documents": documents,
+    verdict, reason = attention_verdict(row)
+    text += f". Verdict: {verdict} ({reason})"
         **control,
         "direction": direction(low, high, *limits),
         "text": text,
@@ -248,6 +258,9 @@ _CONTROL_KEYS = {"control_attention_ratio": "", "control_low": "_low", "control_
 def _topics_name(index: int) -> str:
     return "topics.npz" if index == 0 else f"topics-{index}.npz"
 
+        "permutation_p": row["permutation_p"],
+        "verdict": verdict,
+        "verdict_reason": reason,
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [_without_nan(row) for row in frame.to_dict(orient="records")]
