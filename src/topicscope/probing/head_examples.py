@@ -1,0 +1,106 @@
+"""For single heads the sampled unit in which they attend most to words of the same topic, with the pairs of words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from topicscope.probing.alignment import AlignedUnit
+from topicscope.probing.batches import Batch, make_batches
+from topicscope.probing.families import PartSpec
+from topicscope.probing.head_profile import HeadProfile
+from topicscope.probing.lookup import TopicLookup
+from topicscope.probing.model import ModelView
+from topicscope.probing.sides import pair_codes, text_side
+from topicscope.topics.pairs import PairClass
+
+MOST_PAIRS = 5
+
+
+def examples(
+    view: ModelView,
+    units: Sequence[AlignedUnit],
+    lookup: TopicLookup,
+    configuration: int,
+    profile: HeadProfile,
+    heads: Sequence[tuple[str, int, int]],
+) -> list[dict[str, Any]]:
+    """One example for each (part, layer, head) of the profile that has any, as plain data.
+
+    Keys: part, layer, head; document_id; text; same_topic (the share of attention that words give to different words of
+    their topic, see `head_profile`, in this unit: the largest of the sample); words with their topics (numbers), in
+    the order of the text; pairs: the strongest, each with query, key, attention, and the places of both among `words`.
+    """
+    found = []
+    for name, layer, head in heads:
+        part = next(p for p in view.parts if p.name == name)
+        shares = profile.shares[name][part.layers.index(layer), part.heads.index(head)]
+        if np.isnan(shares).all():
+            continue
+        best = int(np.nanargmax(shares))
+        unit = units[best]
+        [batch] = make_batches([unit])
+        example = _pairs(view, batch, unit, lookup, configuration, part, layer, part.heads.index(head))
+        found.append(
+            {
+                "part": name,
+                "layer": layer,
+                "head": head,
+                "document_id": unit.document_id,
+                "text": str(view.tokenizer.decode(list(unit.input_ids), skip_special_tokens=True)),
+                "same_topic": float(shares[best]),
+                **example,
+            }
+        )
+    return found
+
+
+def _pairs(
+    view: ModelView,
+    batch: Batch,
+    unit: AlignedUnit,
+    lookup: TopicLookup,
+    configuration: int,
+    part: PartSpec,
+    layer: int,
+    head: int,
+) -> dict[str, Any]:
+    side = text_side([unit], batch.attention_mask, lookup)
+    query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
+    topical = pair_codes(query, key, causal=part.causal)[0, configuration] == PairClass.same_topic
+    weights: list[torch.Tensor] = []
+
+    def hear(name: str, number: int, attention: torch.Tensor) -> None:
+        if (name, number) == (part.name, layer):
+            weights.append(attention[0, head].cpu().clone())
+
+    view.run(batch, hear)
+    [attention] = weights
+    # To a word of several tokens: summed over them; from it: averaged.
+    strength: dict[tuple[int, int], float] = {}
+    for q, k in topical.nonzero().tolist():
+        places = int(query.place[0, q]), int(key.place[0, k])
+        strength[places] = strength.get(places, 0.0) + float(attention[q, k]) / float(query.pieces[0, q])
+    membership = lookup.membership(configuration)
+    known = [place for place in range(len(unit.words)) if side.first[0, place] and side.words[0, place] >= 0]
+    with_topic = [place for place in known if membership[int(side.words[0, place])].any()]
+    number = {place: i for i, place in enumerate(with_topic)}
+    words = [str(unit.words[place]) for place in with_topic]
+    strongest = sorted(strength.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_PAIRS]
+    return {
+        "words": [
+            {"word": word, "topics": np.flatnonzero(membership[int(side.words[0, place])]).tolist()}
+            for word, place in zip(words, with_topic, strict=True)
+        ],
+        "pairs": [
+            {
+                "query": str(unit.words[q]),
+                "key": str(unit.words[k]),
+                "attention": value,
+                "query_place": number[q],
+                "key_place": number[k],
+            }
+            for (q, k), value in strongest
+        ],
+    }
