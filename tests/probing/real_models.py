@@ -1,4 +1,4 @@
-"""The real models that install from PyPI, probed on sentences of the Wikipedia sample; run by `make test-models`."""
+"""The real models that install from PyPI, probed on passages of the Wikipedia sample; run by `make test-models`."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +13,7 @@ from topicscope.probing.batches import make_batches
 from topicscope.probing.model import ModelView
 from topicscope.topics.lda import Topics
 
-OPTIONS = {"max_units": 150, "unit": "sentence", "threshold": (0.001, 0.002, 0.004), "seed": 0}
+OPTIONS = {"max_units": 80, "unit": "passage", "threshold": (0.001, 0.002, 0.004), "seed": 0}
 NUM_TOPICS = 50
 TEXT = (
     "The river flows under the old stone bridge toward the sea, and ships carry the goods of the city to its market.",
