@@ -80,7 +80,8 @@ def circuits(
     print_lines([str(found), ""])
     table, heads = found.table(), found.heads()
     keys = ["part", "threshold", "topic_seed", "place"]
-    for (part, theta, seed, place), rows in table.groupby(keys, sort=False, dropna=False):
+    for _, rows in table.groupby(keys, sort=False, dropna=False):
+        part, theta, seed, place = (rows[key].iloc[0] for key in keys)
         of = at_threshold(heads, theta)
         of = of[(of["part"] == part) & (of["place"] == place) & (of["topic_seed"] == seed)]
         print_table(
