@@ -2,8 +2,8 @@
 
 T = 10 topics of v = 10 words, τ = 3 in a document of N = 100 words, width 64. Objectives: "masked" (masked language
 model, a tenth of the chosen words replaced at random), "causal" (the next word) and "sequence" (sequence to sequence:
-the masked text in, the text out). A model is drawn from a fixed seed and stored in the temporary folder under a key that
-names the recipe, this file and the libraries.
+the masked text in, the text out). A model is drawn from a fixed seed and stored in the temporary folder under a key
+that names the recipe, this file and the libraries.
 """
 
 import hashlib
