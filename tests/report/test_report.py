@@ -238,6 +238,8 @@ def test_embeddings_average_the_seeds_or_say_why_not(page: Page) -> None:
     rows = page.table("Embeddings")
     assert len(rows) == 2 * 2 * len(THRESHOLDS)
     raw, layer = rows[0], rows[-1]
+    assert (layer["z"], layer["any two words"], layer["S − D, random weights"]) == ("13.1", "0.055", "0.001")
+    assert layer["verdict"] == "same-topic similarity higher"
     assert raw["S/D"] == "withheld: D is within two standard errors of 0 (3 of 3 topic seeds)"
     assert layer["S (same topic)"] == "0.18 ± 0.009"
     assert layer["S/D"] == "2.98 ± 0.21"

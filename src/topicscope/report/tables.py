@@ -99,7 +99,10 @@ def paper_table(rows: Sequence[Row]) -> Table:
 
 
 def embedding_table(rows: Sequence[Row]) -> Table:
-    """S, D, S-D, z and S/D by place, kind and threshold, averaged over topic seeds; a withheld ratio says why."""
+    """S, D, S-D and what stands beside them by place, kind and threshold; a withheld ratio says why.
+
+    Averages over topic seeds; where their verdicts differ, each is given.
+    """
     groups: dict[tuple[str, str, float], list[Row]] = {}
     for row in rows:
         threshold = math.nan if row["threshold"] is None else float(row["threshold"])
@@ -110,7 +113,7 @@ def embedding_table(rows: Sequence[Row]) -> Table:
     for (place, kind, threshold), members in groups.items():
         mean = {
             name: None if any(_missing(m.get(name)) for m in members) else fmean(m[name] for m in members)
-            for stem in ("same", "different", "difference", "ratio", "z", "num_words")
+            for stem in _EMBEDDING_NUMBERS
             for name in (stem, f"{stem}_se")
         }
         withheld = [str(m["ratio_withheld"]) for m in members if m.get("ratio_withheld")]
@@ -118,18 +121,35 @@ def embedding_table(rows: Sequence[Row]) -> Table:
         ratio = f"withheld: {withheld[0]}{more}" if withheld else with_error(mean, "ratio")
         line = [_PLACES.get(place, place), kind, threshold_label(None if threshold < 0 else threshold)]
         line += [with_error(mean, name) for name in ("same", "different", "difference")]
-        cells.append([*line, number(mean["z"], 2), ratio, count(mean["num_words"])])
+        verdicts = "; ".join(dict.fromkeys(str(m.get("verdict") or MISSING) for m in members))
+        beside = [number(mean[name], 2) for name in ("anisotropy", "control_difference", "z_banded")]
+        cells.append([*line, *beside, ratio, count(mean["num_words"]), verdicts])
     seeds = max(map(len, groups.values()), default=1)
     return Table(
         "Embeddings: mean similarity of two different words",
-        ["embedding", "kind", "θ", "S (same topic)", "D (different)", "S − D", "z", "S/D", "words"],
+        [
+            *("embedding", "kind", "θ", "S (same topic)", "D (different)", "S − D"),
+            *("any two words", "S − D, random weights", "z", "S/D", "words", "verdict"),
+        ],
         cells,
-        "± is one standard error over words." + (f" Averages over {seeds} topic models." if seeds > 1 else ""),
+        "± is one standard error over words. Any two words: similarity of random words of the text (anisotropy). z: "
+        "S − D in standard deviations with topics shuffled among words of like frequency. Co-occurrence is no part of "
+        "the model: vectors made of nothing but which words of the text stand near each other."
+        + (f" Averages over {seeds} topic models." if seeds > 1 else ""),
         3,
     )
 
 
-_PLACES = {"raw": "word vectors alone", "layer": "embedding layer's output"}
+_EMBEDDING_NUMBERS = (
+    *("same", "different", "difference", "ratio", "z_banded", "num_words", "anisotropy"),
+    "control_difference",
+)
+_PLACES = {
+    "raw": "word vectors alone",
+    "layer": "embedding layer's output",
+    "layer_first": "the same at position 0",
+    "cooccurrence": "co-occurrence in the text",
+}
 
 
 def heads_table(heads: pd.DataFrame, part: str, threshold: float | None, number_of_rows: int = 10) -> Table:
