@@ -7,6 +7,16 @@ import numpy as np
 from topicscope.claims.context import Context
 
 
+def answers(claim, rows):
+    """Criterion -> whether all of its rows that were measured meet it."""
+    met = {}
+    for row in rows:
+        for criterion in claim.criteria:
+            if row["criterion"] == criterion.id and row["measured"] is not None:
+                met[criterion.id] = bool(met.get(criterion.id, True) and criterion.met(row))
+    return met
+
+
 class Untrained(Context):
     """Every run stops after one step that is too small to change anything."""
 

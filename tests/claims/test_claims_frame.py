@@ -10,8 +10,9 @@ import pytest
 import topicscope.claims.reproduce as frame
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import Claim, above, below, near
+from topicscope.claims.context import Context
 from topicscope.claims.recipes import recipe_path
-from topicscope.claims.rows import exact_row, measured_row
+from topicscope.claims.rows import exact_row, measured_row, not_run_row
 from topicscope.errors import InputError
 from topicscope.records import read_npz
 
@@ -62,6 +63,36 @@ def test_one_bad_row_of_many_is_enough() -> None:
 def test_what_was_not_measured_is_not_confirmed(missing) -> None:
     assert make(lambda context: []).judge([])[0] == "not_run"
     assert make(lambda context: []).judge([row for i, row in enumerate(rows()) if i != missing])[0] == "not_run"
+
+
+def test_only_a_reason_excuses_a_line_and_only_one_that_is_not_decisive() -> None:
+    """A model that is not installed costs a line about it, not everything else that was measured."""
+    claim = make(lambda context: [])
+    missing = {name: not_run_row(name, "not installed", criterion=name, model="MiniLM") for name in ("value", "more")}
+    value, more, less = rows()
+    verdict, statistic = claim.judge([value, missing["more"], less])
+    assert verdict == "partly"
+    assert statistic.startswith("2 of 2 comparisons hold")
+    assert "not measured: another" in statistic
+    assert statistic.endswith("; 1 not run: MiniLM")
+    assert claim.judge([rows(value=2.0)[0], missing["more"], less])[0] == "not_confirmed"
+    assert claim.judge([missing["value"], more, less])[0] == "not_run"
+    assert claim.judge([value, missing["more"]])[0] == "not_run"  # another line is silent without a reason
+    assert claim.judge([*rows(), missing["more"]])[0] == "confirmed"  # measured elsewhere: counted only
+    assert [row["holds"] for row in make(lambda context: [value, missing["more"], less]).run(Context()).rows] == [
+        True,
+        None,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("name", ["topicwise-assumption", "co-occurrence", "ambiguous-words", "pretrained-table"])
+def test_what_is_installed_later_is_not_kept_as_missing(name, monkeypatch) -> None:
+    claim = next(claim for claim in CLAIMS if claim.id == name)
+    before = frame.claim_key(claim, Context())
+    assert frame.claim_key(claim, Context()) == before
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "another")
+    assert frame.claim_key(claim, Context()) != before
 
 
 def test_the_error_is_students_interval() -> None:

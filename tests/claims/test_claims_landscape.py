@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from claims.sabotage import answers
 from topicscope.claims import landscape
 from topicscope.claims.context import Context
 from topicscope.theory.attention_optimum import topicwise_attention_optimum
@@ -45,3 +46,13 @@ def test_one_topic_a_document_gives_no_topic_attention(monkeypatch) -> None:
     """At τ = 1 every shown word is of the topic or random: γ* is 1, and the claim's inequality is false."""
     monkeypatch.setattr(landscape, "SHAPES", ((10, 10, 1),))
     assert landscape.CLAIM.run(Context(quick=True)).verdict == "not_confirmed"
+
+
+def test_without_shown_words_there_is_nothing_to_attend_to(monkeypatch) -> None:
+    """Masked words never left as they are: the optimum is even attention, and none of the inequalities holds."""
+    monkeypatch.setattr(landscape, "SHAPES", landscape.SHAPES[:1])
+    monkeypatch.setattr(landscape, "_P", (0.15, 0.0, 0.1))
+    result = landscape.CLAIM.run(Context(quick=True))
+    assert result.verdict == "not_confirmed"
+    met = answers(landscape.CLAIM, result.rows)
+    assert [met[name] for name in ("inside", "word", "suppressed")] == [False, False, False]

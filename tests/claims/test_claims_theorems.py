@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from claims.sabotage import Shuffled, Untrained
+from claims.sabotage import Shuffled, Untrained, answers
 from topicscope.claims import theory_holds, value_block
 from topicscope.claims.context import Context
+from topicscope.theory.moments import moments
 from topicscope.theory.theorems import THEOREMS
 
 
@@ -48,4 +49,30 @@ def test_value_matrix_in_the_population(context, met) -> None:
 
 
 def test_value_block_without_training_is_not_confirmed() -> None:
-    assert value_block.CLAIM.run(Untrained(seeds=2)).verdict == "not_confirmed"
+    result = value_block.CLAIM.run(Untrained(seeds=2, quick=True))
+    assert result.verdict == "not_confirmed"
+    assert answers(value_block.CLAIM, result.rows) == {criterion.id: False for criterion in value_block.CLAIM.criteria}
+
+
+def test_finite_documents_have_a_spike_that_l2_takes_away() -> None:
+    """The closed form against matrices solved anew, and training against the closed form."""
+    found = {row["quantity"].partition(", ")[2]: row["measured"] for row in value_block.spike_rows()}
+    height = {name.rpartition("height, ")[2]: value for name, value in found.items()}
+    for length, words in ((100, "N = 100"), (10_000, "N = 10,000")):
+        for ridge, text in ((0.0, "no L2"), (1e-4, "L2 0.0001"), (1e-3, "L2 0.001")):
+            setting = replace(value_block.SETTING, document_length=length)
+            seen = moments(setting)
+            W = seen.cross.T @ np.linalg.pinv(seen.input_second + ridge * np.eye(101), rcond=1e-13)
+            spike = (W[1, 1] - W[1, 2]) / (W[1, 2] - W[1, 99])
+            assert height[f"{words}, {text}"] == pytest.approx(spike, rel=1e-6)
+    assert height["N = 100, no L2"] > 1
+    assert height["N = 10,000, no L2"] > 1
+    assert height["N = 10,000, L2 0.0001"] < 0.01 < height["N = 100, L2 0.001"] < 0.2
+    assert height["N = ∞, no L2"] == 0
+
+
+@pytest.mark.long
+def test_training_goes_to_the_spike() -> None:
+    rows = value_block.finite_rows(Context(seeds=3, quick=True))
+    assert answers(value_block.CLAIM, rows) == {"finite": True}
+    assert len(rows) == 9

@@ -14,6 +14,7 @@ from topicscope.claims import topicwise_assumption as claim
 from topicscope.claims.context import Context
 from topicscope.claims.plain_attention import PairTable, attention_of, pair_tables
 from topicscope.claims.pretrained_attention import Reading, pretrained_pairs
+from topicscope.claims.rows import exact_row
 from topicscope.claims.topicwise_share import by_topic, by_word, explained_share, shuffled
 from topicscope.errors import InputError
 from topicscope.probing.model import view_model
@@ -193,6 +194,15 @@ def test_a_model_that_is_not_installed_is_not_run_and_not_guessed(monkeypatch) -
     assert row["measured"] is None
     assert row["error"] is None
     assert "pip install" in row["reason"]
+    rows = [exact_row(name, name, value, theory=1.0) for name, value in VALUES.items()]
+    verdict, statistic = claim.CLAIM.judge([*rows, row])
+    assert verdict == "partly"  # what could be measured is judged
+    assert "not measured: the same share in a pretrained model" in statistic
+    rows[0]["measured"] = 0.4
+    assert claim.CLAIM.judge([*rows, row])[0] == "not_confirmed"
+
+
+VALUES = {"frozen": 0.9, "shuffled": 0.01, "joint": 0.9, "column-sums": 1.0}
 
 
 def test_columns_that_do_sum_to_something_are_noticed() -> None:

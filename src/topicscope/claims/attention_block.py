@@ -7,11 +7,13 @@ from topicscope.claims.context import Context
 from topicscope.claims.rows import exact_row
 from topicscope.claims.trained_attention import (
     BOUNDS,
+    FREE,
     LARGER,
     PRINTED,
     SETTING,
     attention_rows,
     bound_row,
+    free_attention_rows,
     reported_share,
 )
 from topicscope.theory.attention_optimum import topicwise_attention_optimum
@@ -22,8 +24,9 @@ PAPER_ERRORS = {"same_word": 0.000705, "same_topic": 0.000392, "different_topic"
 
 
 def measure(context: Context) -> list[Row]:
-    """Trained attention, then the exact optimum of the topic-wise weights."""
-    return [*trained_rows(context), *optimum_rows(), reported_share(PAPER)]
+    """Trained attention, then the exact optimum of the topic-wise weights, and how near free attention comes to it."""
+    free = free_attention_rows(context, "block")
+    return [*trained_rows(context), *optimum_rows(), *free, reported_share(PAPER)]
 
 
 def trained_rows(context: Context) -> list[Row]:
@@ -74,7 +77,7 @@ CLAIM = Claim(
     where="Theorem 3 (Knowl 3) and the first table of Knowl 9",
     assertion="The optimal average weight inside a topic lies in (λ1(τ-1), λ2 T), so above that of other topics; "
     "trained attention is larger between words of a topic.",
-    recipes=("attention-block", "attention-theorem-2"),
+    recipes=("attention-block", "attention-theorem-2", "attention-squared-block"),
     theory=("topicwise_attention_optimum",),
     criteria=(
         above("topic", "log of same-topic over different-topic attention", LARGER),
@@ -82,6 +85,7 @@ CLAIM = Claim(
         above("inside", "the optimal weight inside a topic", 1.0),
         above("word", "log of same-word over different-topic attention", LARGER, decisive=False),
         above("fades", "log of same-topic over same-word attention", LARGER, decisive=False),
+        FREE,
         PRINTED,
     ),
     measure=measure,

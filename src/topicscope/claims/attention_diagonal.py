@@ -7,11 +7,13 @@ from topicscope.claims.context import Context
 from topicscope.claims.rows import exact_row
 from topicscope.claims.trained_attention import (
     BOUNDS,
+    FREE,
     LARGER,
     PRINTED,
     SETTING,
     attention_rows,
     bound_row,
+    free_attention_rows,
     reported_share,
 )
 from topicscope.theory.attention_optimum import topicwise_attention_optimum
@@ -22,8 +24,9 @@ PAPER_ERRORS = {"same_word": 0.00244, "same_topic": 0.000474, "different_topic":
 
 
 def measure(context: Context) -> list[Row]:
-    """Trained attention, then the exact optimum of the topic-wise weights."""
-    return [*trained_rows(context), *optimum_rows(), reported_share(PAPER)]
+    """Trained attention, then the exact optimum of the topic-wise weights, and how near free attention comes to it."""
+    free = free_attention_rows(context, "diagonal")
+    return [*trained_rows(context), *optimum_rows(), *free, reported_share(PAPER)]
 
 
 def trained_rows(context: Context) -> list[Row]:
@@ -67,13 +70,14 @@ CLAIM = Claim(
     where="Theorem 4 (Knowl 4) and the second table of Knowl 9",
     assertion="λ3 τ < β < λ4 T and α < λ5 β at the optimum; trained attention is largest between equal words, and "
     "between other words of a topic smaller than between topics.",
-    recipes=("attention-diagonal",),
+    recipes=("attention-diagonal", "attention-squared-diagonal"),
     theory=("topicwise_attention_optimum",),
     criteria=(
         above("word", "log of same-word over different-topic attention", LARGER),
         above("suppressed", "log of different-topic over same-topic attention", LARGER),
         BOUNDS,
         above("inside", "the optimal weight of the same word", 1.0),
+        FREE,
         PRINTED,
     ),
     measure=measure,

@@ -114,8 +114,8 @@ class Claim:
         return "\n".join(
             [
                 "confirmed: every line below holds in every row that it speaks of, with its whole 95 % interval;",
-                "partly: only lines marked as not decisive fail; not_confirmed: another line fails;",
-                "not_run: a line has no row; rows that could not be measured are counted, not judged.",
+                "partly: only lines marked as not decisive fail or were not measured; not_confirmed: another fails;",
+                "not_run: another line has no row; rows that could not be measured are counted, not judged.",
                 *lines,
             ]
         )
@@ -126,7 +126,7 @@ class Claim:
         verdict, statistic = self.judge(rows)
         criteria = {criterion.id: criterion for criterion in self.criteria}
         judged = [
-            row | {"holds": criteria[row["criterion"]].met(row) if row["criterion"] and _measured(row) else None}
+            row | {"holds": bool(criteria[row["criterion"]].met(row)) if row["criterion"] and _measured(row) else None}
             for row in rows
         ]
         return ClaimResult(self.id, verdict, statistic, judged)
@@ -137,9 +137,12 @@ class Claim:
         answers = {c.id: [(row, c.met(row)) for row in ran if row["criterion"] == c.id] for c in self.criteria}
         assert {row["criterion"] for row in rows} <= {None, *answers}
         left_out = _not_run(rows)
-        silent = [c.text for c in self.criteria if not answers[c.id]]
-        if silent:
-            return "not_run", f"not measured: {'; '.join(silent)}{left_out}"
+        silent = [c for c in self.criteria if not answers[c.id]]
+        unmeasured = f"not measured: {'; '.join(c.text for c in silent)}"
+        # Only a row that says why it is missing excuses a line, and only one that is not decisive.
+        excused = {row["criterion"] for row in rows if not _measured(row)}
+        if any(c.decisive or c.id not in excused for c in silent):
+            return "not_run", unmeasured + left_out
         failed = [(c, row) for c in self.criteria for row, met in answers[c.id] if not met]
         first = self.criteria[0]
         shown = failed or [(first, answers[first.id][0][0])]
@@ -147,10 +150,10 @@ class Claim:
         more = f" and {len(failed) - 2} more" if len(failed) > 2 else ""
         count = sum(map(len, answers.values()))
         statistic = f"{count - len(failed)} of {count} comparisons hold; {'not: ' if failed else ''}{'; '.join(facts)}"
-        if not failed:
-            return "confirmed", statistic + left_out
-        verdict: Verdict = "not_confirmed" if any(c.decisive for c, _ in failed) else "partly"
-        return verdict, statistic + more + left_out
+        statistic += more + (f"; {unmeasured}" if silent else "") + left_out
+        if any(c.decisive for c, _ in failed):
+            return "not_confirmed", statistic
+        return "partly" if failed or silent else "confirmed", statistic
 
 
 def _not_run(rows: Sequence[Row]) -> str:

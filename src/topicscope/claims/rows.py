@@ -40,9 +40,11 @@ def exact_row(
     return _row(criterion, quantity, paper, theory, float(value), 0.0, None) | more
 
 
-def not_run_row(quantity: str, reason: str, *, paper: float | None = None, **more: Any) -> dict[str, Any]:
-    """A number that could not be measured, with the reason; never a guess."""
-    return _row(None, quantity, paper, None, None, None, None) | {"reason": reason} | more
+def not_run_row(
+    quantity: str, reason: str, *, criterion: str | None = None, paper: float | None = None, **more: Any
+) -> dict[str, Any]:
+    """A number that could not be measured, with the reason; never a guess. criterion: what would have judged it."""
+    return _row(criterion, quantity, paper, None, None, None, None) | {"reason": reason} | more
 
 
 def _row(

@@ -7,6 +7,7 @@ import numpy as np
 
 from topicscope.claims.claim import Claim, Row, above, below, near
 from topicscope.claims.context import Context
+from topicscope.claims.installed import demo_packages
 from topicscope.claims.plain_attention import PairTable, pair_tables
 from topicscope.claims.pretrained_attention import Reading, pretrained_pairs
 from topicscope.claims.rows import measured_row, not_run_row
@@ -89,7 +90,8 @@ def pretrained_rows(context: Context) -> list[Row]:
     try:
         view, corpus = load_model(str(minilm_folder())), open_corpus("wikipedia-sample")
     except InputError as error:
-        return [not_run_row("R² of the classes, MiniLM", f"{error.summary}: {INSTALL}", model="MiniLM")]
+        reason = f"{error.summary}: {INSTALL}"
+        return [not_run_row("R² of the classes, MiniLM", reason, criterion="pretrained", model="MiniLM")]
     pairs = pretrained_pairs(view, corpus, Reading(read=120 if context.quick else 300), context.progress)
     return pair_rows("MiniLM", pairs)
 
@@ -206,4 +208,5 @@ CLAIM = Claim(
         near("column-sums", "column sums of W_Q in stage one against a random start", 0.25, decisive=False),
     ),
     measure=measure,
+    inputs=demo_packages,
 )

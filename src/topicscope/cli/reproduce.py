@@ -1,7 +1,9 @@
 """`topicscope reproduce`: the paper's claims, each with what theory says, what was measured, and a verdict."""
 
 import shlex
+import shutil
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +16,8 @@ from topicscope.claims.reproduce import reproduce as run_claims
 from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
+
+_WIDE = 110  # columns of a terminal
 
 
 def reproduce(
@@ -71,12 +75,7 @@ def reproduce(
     else:
         for result in done.results:
             _show(result)
-        print_table(
-            "Summary: the first number that each verdict rests on",
-            ["claim", "quantity", "paper", "theory", "measured ± error", "verdict"],
-            [_summary(result) for result in done.results],
-            unbroken=("claim", "paper", "theory", "measured ± error", "verdict"),
-        )
+        _show_summary(done.results)
         print_lines([f"record: {target}", f"page: {target / 'reproduction.html'}"])
 
 
@@ -99,6 +98,19 @@ def _show(result: ClaimResult) -> None:
         ["quantity", "paper", "theory", "measured ± error", "holds"],
         rows,
         "\n".join([f"{_words(result.verdict)}: {result.statistic}", *reasons]),
+    )
+
+
+def _show_summary(results: Sequence[ClaimResult]) -> None:
+    """One line a claim. What the number is stands in the claim's own table; here only where there is room for it."""
+    columns = ["claim", "quantity", "paper", "theory", "measured ± error", "verdict"]
+    left_out = {"quantity"} if shutil.get_terminal_size().columns < _WIDE else set()
+    kept = [i for i, name in enumerate(columns) if name not in left_out]
+    print_table(
+        "Summary: the first number that each verdict rests on",
+        [columns[i] for i in kept],
+        [[line[i] for i in kept] for line in map(_summary, results)],
+        unbroken=[name for name in columns if name != "quantity"],
     )
 
 
