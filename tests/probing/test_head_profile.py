@@ -3,20 +3,24 @@
 import math
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import tiny
-from probing.test_attention import TOPICS, prepared
+import topicscope
+from probing.test_attention import TEXTS, TOPICS, prepared
 from probing.twin import attention_of
 from topicscope.probing.alignment import AlignedUnit
 from topicscope.probing.batches import Batch
 from topicscope.probing.families import PartSpec
 from topicscope.probing.head_examples import examples
-from topicscope.probing.head_profile import MEASURES, profile_heads, sampled
+from topicscope.probing.head_profile import LONGEST, MEASURES, profile_heads, sampled
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView, view_model
 from topicscope.probing.reading import Rows
@@ -73,12 +77,17 @@ def test_planted_heads_look_like_what_they_are(planted: Any) -> None:
     assert row[PREVIOUS]["entropy"] == 0
     assert row[FIRST]["first_token"] == 1
     assert row[FIRST]["separators"] == row[FIRST]["punctuation"] == 0
-    assert row[TOPIC]["same_topic"] == pytest.approx(1)
+    assert row[TOPIC]["same_topic_share"] == pytest.approx(1)
     assert row[UNIFORM]["entropy_share"] == pytest.approx(1, rel=1e-6)
     lengths = np.array([len(unit.input_ids) for unit in units])
     assert row[UNIFORM]["separators"] == pytest.approx((lengths - 1) @ (1 / lengths) / (lengths - 1).sum())
     # No other head is taken for one of these.
-    for measure, head in (("previous", PREVIOUS), ("first_token", FIRST), ("same_topic", TOPIC), ("entropy", UNIFORM)):
+    for measure, head in (
+        ("previous", PREVIOUS),
+        ("first_token", FIRST),
+        ("same_topic_share", TOPIC),
+        ("entropy", UNIFORM),
+    ):
         assert frame[measure].to_numpy().argmax() == head
         assert sorted(frame[measure])[-2] < 0.6 * frame[measure].max()
 
@@ -87,7 +96,7 @@ def test_the_example_is_the_sentence_with_the_most_attention_to_topic_mates(plan
     view, units, lookup = planted
     profile = profile_heads(view, units, lookup, 0)
     [found, other] = examples(view, units, lookup, 0, profile, [("encoder", 0, TOPIC), ("encoder", 0, UNIFORM)])
-    assert found["same_topic"] == pytest.approx(1)
+    assert found["same_topic_share"] == pytest.approx(1)
     assert found["text"] == view.tokenizer.decode(list(units[0].input_ids), skip_special_tokens=True)
     words = [entry["word"] for entry in found["words"]]
     assert words == ["river", "bridge", "sea"]
@@ -98,7 +107,7 @@ def test_the_example_is_the_sentence_with_the_most_attention_to_topic_mates(plan
         assert pair["attention"] == pytest.approx(0.5)
         assert (words[pair["query_place"]], words[pair["key_place"]]) == (pair["query"], pair["key"])
     shares = profile.shares["encoder"][0, UNIFORM]
-    assert other["same_topic"] == pytest.approx(np.nanmax(shares))
+    assert other["same_topic_share"] == pytest.approx(np.nanmax(shares))
     assert other["document_id"] == units[int(np.nanargmax(shares))].document_id
 
 
@@ -106,7 +115,7 @@ def test_a_unit_without_topic_mates_is_no_example(planted: Any) -> None:
     view, units, lookup = planted
     lonely = [unit for unit in units if [w for w in unit.words if w] == ["music"]]
     profile = profile_heads(view, lonely, lookup, 0)
-    assert profile.frame["same_topic"].isna().all()
+    assert profile.frame["same_topic_share"].isna().all()
     assert examples(view, lonely, lookup, 0, profile, [("encoder", 0, TOPIC)]) == []
 
 
@@ -148,7 +157,7 @@ def slow_profile(view: ModelView, units: list[AlignedUnit], part: PartSpec, laye
                 of_unit.append(given)
         if of_unit:
             shares.append(sum(of_unit) / len(of_unit))
-    return {name: value / rows for name, value in sums.items()} | {"same_topic": sum(shares) / len(shares)}
+    return {name: value / rows for name, value in sums.items()} | {"same_topic_share": sum(shares) / len(shares)}
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
@@ -178,3 +187,43 @@ def test_the_sample_is_seeded_and_in_order(planted: Any) -> None:
     some = sampled(units, 3, 1)
     assert some == sampled(units, 3, 1) == sorted(some, key=units.index)
     assert len({tuple(units.index(u) for u in sampled(units, 3, seed)) for seed in range(8)}) > 1
+
+
+def probed(tmp_path: Path, **options: Any) -> topicscope.ProbeResult:
+    words = tmp_path / "words.csv"
+    words.write_text("word,topic\n" + "".join(f"{word},{min(t)}\n" for word, t in TOPICS.items()))
+    model, tokenizer = tiny.build("bert")
+    texts = [(name, text) for name, text in TEXTS for _ in range(2)]
+    fixed = {"controls": 0, "permutations": 0, "max_units": 4}
+    return topicscope.probe(model, tokenizer, texts, topics=words, **fixed | options)
+
+
+def test_a_result_holds_profile_and_examples_and_keeps_them_on_disk(tmp_path: Path) -> None:
+    result = probed(tmp_path, profile=3)
+    assert result.heads()["profile_units"].eq(3).all()
+    assert result.heads()["entropy_share"].between(0.5, 1).all()
+    assert result.model["attention_path"] == {"encoder": "registry"}  # the profile was read by weights, the sums not
+    best = result.top_heads(3)
+    ratios = result.heads()["attention_ratio_distinct"].sort_values(ascending=False)
+    assert best["attention_ratio_distinct"].tolist() == ratios.tolist()[:3]
+    assert best["example"].notna().all()
+    assert best["pairs"].str.contains("→").all()
+    assert len(result.head_examples) == len(result.heads()) == 8  # as many as there are, up to ten
+    loaded = topicscope.ProbeResult.load(result.save(tmp_path / "out"))
+    pd.testing.assert_frame_equal(loaded.top_heads(), result.top_heads())
+    assert loaded.head_examples == result.head_examples
+
+
+def test_without_a_profile_the_best_heads_stand_alone(tmp_path: Path) -> None:
+    result = probed(tmp_path, profile=0)
+    assert not set(MEASURES) & set(result.heads().columns)
+    assert result.head_examples == ()
+    assert result.top_heads(2)["example"].isna().all()
+
+
+def test_a_long_unit_is_read_from_its_beginning(planted: Any) -> None:
+    _, units, _ = planted
+    long = replace(units[0], input_ids=units[0].input_ids * 60, words=units[0].words * 60)
+    [cut] = sampled([long], 1, 0)
+    assert len(cut.input_ids) == len(cut.words) == LONGEST
+    assert cut.input_ids == long.input_ids[:LONGEST]

@@ -39,6 +39,8 @@ def probe(
     pieces: Literal["skip", "merge"] = "skip",
     layers: Annotated[tuple[Whole, ...] | None, _NUMBERS] = None,
     heads: Annotated[tuple[Whole, ...] | None, _NUMBERS] = None,
+    contextual: Annotated[bool, Parameter(negative="")] = False,
+    profile: Whole = 64,
     out: Path | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
@@ -90,6 +92,10 @@ def probe(
         Read these layers only, numbered from 0, and run the model no further than the last of them.
     heads
         Read these heads of each layer only.
+    contextual
+        Compare the mean states of words in the text as well, layer by layer; one more pass for each control too.
+    profile
+        Profile every head on a sample of this many units: where else it looks, and sentences as examples. 0: none.
     out
         Folder for the result; a fresh one under topicscope-runs/ unless given.
     resume
@@ -159,6 +165,7 @@ def probe(
             pieces=pieces,
             layers=layers,
             heads=heads,
+            contextual=contextual,
             batch_tokens=batch_tokens,
             batch_size=batch_size,
             device=device,
@@ -186,19 +193,11 @@ def show(result: ProbeResult, folder: Path) -> None:
     table = result.table()
     measured = table[table["source"] == "measured"]
     _show_attention(measured)
-    first = measured[measured["part"] == measured["part"].iloc[0]]
-    print_table(
-        "Embeddings: mean similarity of same-topic (S) and different-topic (D) words",
-        ["place", "kind", "θ", "S", "D", "S-D", "S/D"],
-        [
-            [place, kind, _number(row["threshold"])]
-            + [_number(row[f"embedding_{kind}_{place}_{q}"]) for q in ("same", "different", "difference", "ratio")]
-            for place in ("raw", "layer")
-            for kind in ("cosine", "dot")
-            for _, row in first.iterrows()
-        ],
-        "S/D is withheld (-) where D is within two standard errors of 0",
-    )
+    _show_verdicts(measured)
+    if result.costs:
+        seconds = "{collecting:.1f} s to collect word pairs, {shuffling:.1f} s to shuffle".format(**result.costs)
+        print_lines([f"shuffles cost {seconds}"])
+    _show_embeddings(result.embeddings)
     paper = table[table["source"] == "paper"]
     print_table(
         "The paper's table: 100 topics, all of Wikipedia (Li, Li & Risteski 2023)",
@@ -247,6 +246,50 @@ def _show_attention(measured: pd.DataFrame) -> None:
     where = f" ({parts[0]})" if len(parts) == 1 else ""
     title = f"Attention{where}: mean over same-topic pairs / mean over different-topic pairs"
     print_table(title, list(shown), list(zip(*shown.values(), strict=True)), " ".join(note for note in notes if note))
+
+
+def _show_verdicts(measured: pd.DataFrame) -> None:
+    """The ratios of different words that leave least to other reasons, the shuffles, and the verdict."""
+    parts = list(dict.fromkeys(measured["part"]))
+    columns = {
+        "part": [*measured["part"]] if len(parts) > 1 else None,
+        "θ": [_number(value) for value in measured["threshold"]],
+        "+distance": _with_errors(measured, "attention_ratio_distinct_distance_matched"),
+        "+frequency": _with_errors(measured, "attention_ratio_distinct_frequency_matched"),
+        "p": [_number(value, 2) for value in measured["permutation_p"]],
+        "verdict": [*measured["verdict"]],
+    }
+    shown = {name: cells for name, cells in columns.items() if cells is not None}
+    print_table(
+        "Verdicts, on distinct words",
+        list(shown),
+        list(zip(*shown.values(), strict=True)),
+        "+distance, +frequency: the two classes also matched by distance, by the frequency of both words; p: topics "
+        "shuffled over words of like frequency; the verdict needs p < .05 and +distance beyond random weights",
+    )
+
+
+def _show_embeddings(embeddings: pd.DataFrame) -> None:
+    """Cosine at every place, and the dot product of the model's own vectors; averages over topic seeds."""
+    if embeddings.empty:
+        return
+    own = embeddings["place"].isin(("raw", "layer"))
+    shown = embeddings[own | (embeddings["kind"] == "cosine")]
+    rows = []
+    for (place, kind, _), seeds in shown.groupby(["place", "kind", "threshold"], sort=False, dropna=False):
+        mean = seeds.mean(numeric_only=True, skipna=False)
+        names = ("threshold", "same", "different", "difference", "ratio")
+        numbers = [_number(float(mean[name]), 3) for name in (*names, "anisotropy", "control_difference", "z_banded")]
+        verdicts = dict.fromkeys(verdict.removeprefix("same-topic similarity ") for verdict in seeds["verdict"])
+        rows.append([place, kind, *numbers, "; ".join(verdicts)])
+    print_table(
+        "Embeddings: mean similarity of same-topic (S) and different-topic (D) words",
+        ["place", "kind", "θ", "S", "D", "S-D", "S/D", "any two", "random", "z", "verdict"],
+        rows,
+        "layer: embedding layer's output, every word at position 1 (layer_first: 0); cooccurrence: no model, which "
+        "words stand near each other; any two: random words of the text; random: S-D with random weights; z: topics "
+        "shuffled over words of like frequency; S/D is withheld (-) where D is within two standard errors of 0",
+    )
 
 
 def _with_errors(rows: pd.DataFrame, name: str) -> list[str]:

@@ -1,21 +1,65 @@
 """For single heads the sampled unit in which they attend most to words of the same topic, with the pairs of words."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from topicscope.probing.alignment import AlignedUnit
 from topicscope.probing.batches import Batch, make_batches
 from topicscope.probing.families import PartSpec
-from topicscope.probing.head_profile import HeadProfile
+from topicscope.probing.head_profile import HeadProfile, profile_heads, sampled
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView
+from topicscope.probing.options import ProbeOptions
 from topicscope.probing.sides import pair_codes, text_side
 from topicscope.topics.pairs import PairClass
 
 MOST_PAIRS = 5
+TOP_HEADS = 10
+
+
+def profiled(
+    view: ModelView,
+    units: Sequence[AlignedUnit],
+    lookup: TopicLookup,
+    head_table: pd.DataFrame,
+    headline: Mapping[str, Any],
+    options: ProbeOptions,
+) -> tuple[pd.DataFrame, tuple[dict[str, Any], ...]]:
+    """The head table with the profile of every head beside it, and examples for the ten best (`top_heads`).
+
+    Read from a seeded sample of `options.profile` units; shares and examples are for the topics of the headline's
+    threshold, in the first topic model. Without units to read the table is left as it is.
+
+    Raises:
+        RunError: as `ModelView.run`.
+    """
+    if options.profile == 0:
+        return head_table, ()
+    part, threshold = str(headline["part"]), float(headline["threshold"])
+    wanted = None if math.isnan(threshold) else threshold
+    configuration = next(i for i, c in enumerate(lookup.configurations) if c.threshold == wanted)
+    chosen = sampled(units, options.profile, options.seed)
+    paths = dict(view.paths)
+    try:
+        profile = profile_heads(view, chosen, lookup, configuration)
+        table = head_table.merge(profile.frame, on=["part", "layer", "head"], how="left", validate="many_to_one")
+        best = top_heads(table, TOP_HEADS, part=part, threshold=threshold)
+        places = [(part, int(layer), int(head)) for layer, head in zip(best["layer"], best["head"], strict=True)]
+        return table, tuple(examples(view, chosen, lookup, configuration, profile, places))
+    finally:
+        view.paths = paths  # how the sums were read is not how this was
+
+
+def top_heads(head_table: pd.DataFrame, number: int, *, part: str, threshold: float) -> pd.DataFrame:
+    """The heads with the largest ratio of distinct words, largest first."""
+    at = head_table["threshold"].isna() if math.isnan(threshold) else head_table["threshold"] == threshold
+    chosen = head_table[(head_table["part"] == part) & at & head_table["attention_ratio_distinct"].notna()]
+    return chosen.sort_values("attention_ratio_distinct", ascending=False, kind="stable").head(number)
 
 
 def examples(
@@ -28,9 +72,10 @@ def examples(
 ) -> list[dict[str, Any]]:
     """One example for each (part, layer, head) of the profile that has any, as plain data.
 
-    Keys: part, layer, head; document_id; text; same_topic (the share of attention that words give to different words of
-    their topic, see `head_profile`, in this unit: the largest of the sample); words with their topics (numbers), in
-    the order of the text; pairs: the strongest, each with query, key, attention, and the places of both among `words`.
+    Keys: part, layer, head; document_id; text; same_topic_share (the share of attention that words give to different
+    words of their topic, see `head_profile`, in this unit: the largest of the sample); words with their topics
+    (numbers), in the order of the text; pairs: the strongest, each with query, key, attention, and the places of both
+    among `words`.
     """
     found = []
     for name, layer, head in heads:
@@ -49,7 +94,7 @@ def examples(
                 "head": head,
                 "document_id": unit.document_id,
                 "text": str(view.tokenizer.decode(list(unit.input_ids), skip_special_tokens=True)),
-                "same_topic": float(shares[best]),
+                "same_topic_share": float(shares[best]),
                 **example,
             }
         )

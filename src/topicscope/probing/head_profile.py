@@ -10,7 +10,8 @@ For a head with rows A_i over the visible tokens j, means over all attended toke
     punctuation    Σ A_ij over tokens that are punctuation alone
     itself, previous, next  A_ii, A_i,i-1, A_i,i+1
     distance       Σ_j A_ij |i-j| / Σ_j A_ij (tokens)
-    same_topic     Σ_j A_ij over different words of i's topic, mean over the i of a unit with such a j, then over units
+    same_topic_share  Σ_j A_ij over different words of i's topic; mean over the i of a unit that have such a j, then
+                   over units
 
 In cross attention, and wherever a decoder reads the text moved by one, i and j are the places of the text that the
 positions hold. Axes: b unit, h head, q query, k key, L positions.
@@ -18,7 +19,7 @@ positions hold. Axes: b unit, h head, q query, k key, L positions.
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -35,15 +36,15 @@ from topicscope.topics.pairs import PairClass
 TO_KEYS = ("first_token", "separators", "punctuation")
 BY_PLACE = ("itself", "previous", "next", "distance")
 MEASURES = ("entropy", "entropy_share", *TO_KEYS, *BY_PLACE)
-# Weights are all alive at once here, layer by layer.
-TOKENS_AT_A_TIME = 2048
+# Weights of one layer are all alive at once here.
+TOKENS_AT_A_TIME, LONGEST = 1024, 512
 
 
 @dataclass(frozen=True)
 class HeadProfile:
     """frame: one row per part, layer and head, with the measures, `profile_units` and `profile_tokens` (queries read).
 
-    shares[part] [layer, head, unit]: `same_topic` of each unit alone; NaN where no word has another one of its topic.
+    shares[part] [layer, head, unit]: `same_topic_share` of each unit alone; NaN where no two words share a topic.
     """
 
     frame: pd.DataFrame
@@ -51,11 +52,12 @@ class HeadProfile:
 
 
 def sampled(units: Sequence[AlignedUnit], number: int, seed: int) -> list[AlignedUnit]:
-    """A seeded sample of so many units, in their order; all where there are no more."""
-    if number >= len(units):
-        return list(units)
-    chosen = np.random.default_rng([seed, number]).choice(len(units), number, replace=False)
-    return [units[int(i)] for i in np.sort(chosen)]
+    """A seeded sample of so many units, in their order (all where there are no more), of each the first 512 tokens."""
+    chosen = np.arange(len(units))
+    if number < len(units):
+        chosen = np.sort(np.random.default_rng([seed, number]).choice(len(units), number, replace=False))
+    found = [units[int(i)] for i in chosen]
+    return [replace(unit, input_ids=unit.input_ids[:LONGEST], words=unit.words[:LONGEST]) for unit in found]
 
 
 def profile_heads(
@@ -93,7 +95,7 @@ def profile_heads(
         known = ~np.isnan(shares[part.name])
         total = np.nansum(shares[part.name], axis=-1)
         count = known.sum(-1)
-        frame["same_topic"] = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0).ravel()
+        frame["same_topic_share"] = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0).ravel()
         frame["profile_units"] = len(units)
         frame["profile_tokens"] = queries[part.name].astype(int).ravel()
         frames.append(frame)

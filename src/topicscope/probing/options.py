@@ -27,6 +27,7 @@ class ProbeOptions(BaseModel):
     layers: tuple[int, ...] | None = Field(None, description="layers whose attention is read, from 0; None: all")
     heads: tuple[int, ...] | None = Field(None, description="heads that are read of each layer, from 0; None: all")
     contextual: bool = Field(False, description="compare the mean states of words in the text as well: one more pass")
+    profile: int = Field(64, ge=0, description="units whose whole rows of attention are read to profile heads; 0: none")
     language: str = Field("en", min_length=2, description="language of stop words and sentences (ISO 639-1)")
     min_count: int = Field(5, ge=1, description="words rarer than this are left out of the topic model")
     sweeps: int = Field(300, ge=1, description="Gibbs sweeps of the topic model")

@@ -16,7 +16,6 @@ of a word move together and T is the mean over the models. As in the distance-ma
 one class more than for the other; unlike there, its weight does not depend on the topics.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
@@ -103,22 +102,14 @@ Tests = dict[tuple[str, float | None], PermutationTest]
 def shuffled_topics(
     word_pairs: Mapping[str, WordPairs], lookup: TopicLookup, shuffles: int, seed: int, progress: Progress
 ) -> tuple[Tests, dict[str, Any], list[str]]:
-    """The test of each part and threshold, what it rests on and cost, and warnings; nothing after 0 shuffles or Ctrl-C.
-
-    The cost: seconds that collecting the word pairs of a part and shuffling them took, and how many there are.
-    """
+    """The test of each part and threshold, what it rests on, and warnings; nothing after 0 shuffles or Ctrl-C."""
     if not shuffles:
         return {}, {}, []
-    started = time.perf_counter()
     try:
         tests = permutation_tests(word_pairs, lookup, shuffles=shuffles, seed=seed, progress=progress)
     except KeyboardInterrupt:
         return {}, {}, ["interrupted: topics were not shuffled"]
-    seconds = time.perf_counter() - started
-    parts: dict[str, Any] = {
-        name: {"word_pairs": len(p), "pairs_left_out": p.left_out, "seconds_collecting": p.seconds}
-        for name, p in word_pairs.items()
-    }
+    parts = {name: {"word_pairs": len(p), "pairs_left_out": p.left_out} for name, p in word_pairs.items()}
     shuffled = [
         {"part": part, "threshold": threshold, "words": test.words, "bands": test.bands}
         for (part, threshold), test in tests.items()
@@ -128,7 +119,7 @@ def shuffled_topics(
         for name, p in word_pairs.items()
         if p.left_out
     ]
-    return tests, {"shuffles": shuffles, "seconds_shuffling": seconds, "parts": parts, "tests": shuffled}, warnings
+    return tests, {"shuffles": shuffles, "parts": parts, "tests": shuffled}, warnings
 
 
 def permutation_tests(

@@ -1,6 +1,7 @@
 """The main job: probe a model for topic structure in its embeddings and its attention (Knowls 7 and 8)."""
 
 import hashlib
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -14,15 +15,16 @@ from topicscope.errors import InputError
 from topicscope.probing.checks import identity_of_run, require_known_words, require_pairs
 from topicscope.probing.circuits import circuits_of_probe
 from topicscope.probing.direction import named
-from topicscope.probing.embedding_table import embedding_rows
+from topicscope.probing.embedding_probe import EmbeddingProbe
+from topicscope.probing.head_examples import profiled
 from topicscope.probing.loading import load_model, pinned
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView, view_model
 from topicscope.probing.moments import PartMoments, rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
-from topicscope.probing.result import ProbeResult, headline
 from topicscope.probing.permutation import shuffled_topics
+from topicscope.probing.result import ProbeResult, headline
 from topicscope.probing.shards import DocumentShards, temporary_shards
 from topicscope.probing.table import attention_rows, control_rows, head_rows, result_table, with_key_value_heads
 from topicscope.probing.token_cache import tokens_of
@@ -143,6 +145,7 @@ def _measure(
     )
     require_known_words(tokens, view)
     lookup = TopicLookup(configurations, tokens.words, tokens.word_counts())
+    compared = EmbeddingProbe(view, tokens, lookup, options, progress)
     warnings = dict.fromkeys(
         [*fitted.warnings, *tokens.unit_counts.warnings, *(w for c in configurations for w in c.assignment.warnings)]
     )
@@ -166,7 +169,7 @@ def _measure(
     warnings |= dict.fromkeys(require_pairs(measured.moments, lookup))
     row_counts, row_warnings = rows_read(measured.moments)
     warnings |= dict.fromkeys(row_warnings)
-    embeddings = embedding_rows(view, configurations)
+    interrupted = compared.measure(view, interrupted=interrupted)
     circuits, left_out = circuits_of_probe(view, configurations, fitted.topics)
     warnings |= dict.fromkeys(left_out)
     controls: list[dict[str, Any]] = []
@@ -179,29 +182,42 @@ def _measure(
                 random_view, tokens, tokens.documents, lookup, options, task, progress, folder=place
             )
             interrupted = control.interrupted
+            compared.add_control(random_view, task, interrupted=interrupted)
         except KeyboardInterrupt:
             interrupted = True
         if interrupted:
             warnings[f"interrupted: {number} of {options.controls} random controls were finished"] = None
             break
         controls += control_rows(options.seed + number, control.moments, causal, configurations)
-    if measured.interrupted:
-        warnings[f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"] = None
-
+    started = time.perf_counter()
     tests, shuffled, shuffle_warnings = shuffled_topics(
         measured.word_pairs, lookup, 0 if interrupted else options.permutations, options.seed, progress
     )
+    costs = {"collecting": sum(p.seconds for p in measured.word_pairs.values())}
+    costs["shuffling"] = time.perf_counter() - started
     interrupted = interrupted or (options.permutations > 0 and not tests)
     warnings |= dict.fromkeys(shuffle_warnings)
+    if measured.interrupted:
+        warnings[f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"] = None
+
+    embeddings = compared.table()
     rows = result_table(
         view.name, attention_rows(measured.moments, causal, configurations), pd.DataFrame(controls), embeddings, tests
     )
+    answer = _headline(view, rows, measured.moments, measured.interrupted)
+    heads = with_key_value_heads(head_rows(measured.moments, causal, configurations), view.parts)
+    head_examples: tuple[dict[str, Any], ...] = ()
+    try:
+        if not interrupted:
+            heads, head_examples = profiled(view, tokens, lookup, heads, answer, options)
+    except KeyboardInterrupt:
+        interrupted, warnings["interrupted: heads were not profiled"] = True, None
     recorded = {**options.model_dump(mode="json"), "device": device, "dtype": dtype, "revision": revision}
     return ProbeResult(
-        headline=_headline(view, rows, measured.moments, measured.interrupted),
+        headline=answer,
         model=_description(view, weights_hash),
         rows=rows,
-        head_table=with_key_value_heads(head_rows(measured.moments, causal, configurations), view.parts),
+        head_table=heads,
         controls=pd.DataFrame(controls),
         embeddings=embeddings,
         document_table=shards.table(),
@@ -210,10 +226,10 @@ def _measure(
             "alignment": asdict(tokens.coverage),
             "rows": row_counts,
             "pairs": measured.pair_counts(lookup),
+            "permutations": shuffled,
         },
         warnings=tuple(warnings),
         interrupted=interrupted,
-            "permutations": shuffled,
         manifest=Manifest(
             created=now(),
             command=command,
@@ -228,6 +244,8 @@ def _measure(
         ),
         moments={k: v for name, part in measured.moments.items() for k, v in part.arrays(name).items()},
         topics=fitted.topics,
+        head_examples=head_examples,
+        costs=costs if tests else {},
         circuits=circuits,
     )
 
@@ -308,4 +326,9 @@ def _headline(
         found[part.name] = headline(view.name, row, moments[part.name].documents, interrupted)
     first = next(iter(found.values()))
     directions = {part: answer["direction"] for part, answer in found.items()}
-    return first | {"directions": directions, "text": first["text"] + named(directions, first["part"])}
+    verdicts = {part: answer["verdict"] for part, answer in found.items()}
+    return first | {
+        "directions": directions,
+        "verdicts": verdicts,
+        "text": first["text"] + named(directions, first["part"]),
+    }

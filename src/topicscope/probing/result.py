@@ -14,6 +14,7 @@ import pandas as pd
 from topicscope.errors import InputError
 from topicscope.probing.circuit_table import ALL_HEADS
 from topicscope.probing.direction import direction
+from topicscope.probing.head_examples import top_heads
 from topicscope.probing.shards import DocumentTable
 from topicscope.probing.verdict import attention_verdict
 from topicscope.records import (
@@ -38,6 +39,8 @@ CIRCUITS = "circuits.csv"
 class ProbeResult:
     """Topic structure measured in one model.
 
+    costs: seconds that collecting word pairs and shuffling topics took; not saved, so that equal runs are equal files.
+
     headline: the one-sentence answer with its numbers; model: what was probed; coverage: every count of what was
     kept and dropped; warnings: what a reader must know; interrupted: the run was stopped and holds only what was done;
     moments: arrays by name, from which every attention figure follows; topics: one `Topics` per topic seed (empty
@@ -58,6 +61,8 @@ class ProbeResult:
     manifest: Manifest
     moments: Mapping[str, np.ndarray]
     topics: tuple[Topics, ...] = field(default=(), repr=False)
+    head_examples: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    costs: Mapping[str, float] = field(default_factory=dict, repr=False)
     circuits: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
 
     def table(self) -> pd.DataFrame:
@@ -69,8 +74,29 @@ class ProbeResult:
         return self.rows.copy()
 
     def heads(self) -> pd.DataFrame:
-        """One row per part, threshold, layer and head (both from 0), with the clustered error of each ratio."""
+        """One row per part, threshold, layer and head (both from 0), with the clustered error of each ratio.
+
+        What else each head attends to stands in the columns of `head_profile`, read from `profile_units` units.
+        """
         return self.head_table.copy()
+
+    def top_heads(self, number: int = 10, *, part: str | None = None, threshold: float | None = None) -> pd.DataFrame:
+        """The heads with the largest ratio of distinct words, those of the headline's part and threshold unless given.
+
+        example: for the ten best of the headline, the sampled text in which the head attends most to different words
+        of one topic; pairs: its strongest pairs, "query → key share"; both None elsewhere. More of each, with the
+        topics of all words, is in `head_examples`.
+        """
+        headline_part, headline_threshold = self.headline["part"], _or_nan(self.headline["threshold"])
+        part = headline_part if part is None else part
+        threshold = headline_threshold if threshold is None else threshold
+        table = top_heads(self.head_table, number, part=part, threshold=threshold).reset_index(drop=True)
+        same = threshold == headline_threshold or (math.isnan(threshold) and math.isnan(headline_threshold))
+        found = {(e["part"], e["layer"], e["head"]): e for e in self.head_examples if same}
+        examples = [found.get(key) for key in zip(table["part"], table["layer"], table["head"], strict=True)]
+        table["example"] = [None if e is None else e["text"] for e in examples]
+        table["pairs"] = [None if e is None else _pairs_named(e) for e in examples]
+        return table
 
     @property
     def documents(self) -> pd.DataFrame:
@@ -90,7 +116,7 @@ class ProbeResult:
         from topicscope.report import figures
 
         if kind == "ratios":
-            return figures.ratio_figure(self.rows, documents=self.headline["documents"])
+            return figures.ratio_figure(self.rows)
         if kind != "heads":
             raise InputError("unknown kind of plot", received=kind, expected='"heads" or "ratios"')
         part = self.headline["part"] if part is None else part
@@ -109,6 +135,7 @@ class ProbeResult:
             "controls": _records(self.controls),
             "embeddings": _records(self.embeddings),
             "circuits": _records(self._layer_circuits()),
+            "head_examples": [dict(example) for example in self.head_examples],
             "topics": self._top_words(),
             "coverage": dict(self.coverage),
             "warnings": list(self.warnings),
@@ -173,6 +200,7 @@ class ProbeResult:
             manifest=Manifest.model_validate(record["manifest"]),
             moments=read_npz(folder / "moments.npz"),
             topics=tuple(load_topics(path) for path in topic_files),
+            head_examples=tuple(record.get("head_examples", ())),
             circuits=pd.read_csv(folder / CIRCUITS) if (folder / CIRCUITS).is_file() else pd.DataFrame(),
         )
 
@@ -231,6 +259,8 @@ def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bo
     text += ", position-corrected)" if name != "attention_ratio" else ")"
     if not math.isnan(control["control_attention_ratio"]):
         text += f"; with random weights {control['control_attention_ratio']:.{max(3, digits)}f}"
+    verdict, reason = attention_verdict(row)
+    text += f". Verdict: {verdict} ({reason})"
     text += ". Interrupted: only part of the text was read." if interrupted else "."
     # One random control has a value but no interval.
     limits = [control[key] if not math.isnan(control[key]) else control["control_attention_ratio"] for key in _LIMITS]
@@ -243,9 +273,10 @@ def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bo
         "low": low,
         "high": high,
         "documents": documents,
-    verdict, reason = attention_verdict(row)
-    text += f". Verdict: {verdict} ({reason})"
         **control,
+        "permutation_p": row["permutation_p"],
+        "verdict": verdict,
+        "verdict_reason": reason,
         "direction": direction(low, high, *limits),
         "text": text,
     }
@@ -255,12 +286,17 @@ _LIMITS = ("control_low", "control_high")
 _CONTROL_KEYS = {"control_attention_ratio": "", "control_low": "_low", "control_high": "_high"}
 
 
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _pairs_named(example: Mapping[str, Any]) -> str:
+    return ", ".join(f"{pair['query']} → {pair['key']} {pair['attention']:.2f}" for pair in example["pairs"])
+
+
 def _topics_name(index: int) -> str:
     return "topics.npz" if index == 0 else f"topics-{index}.npz"
 
-        "permutation_p": row["permutation_p"],
-        "verdict": verdict,
-        "verdict_reason": reason,
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [_without_nan(row) for row in frame.to_dict(orient="records")]
