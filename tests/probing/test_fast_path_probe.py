@@ -36,7 +36,10 @@ def probed(view: ModelView, words: Path, **options: object) -> ProbeResult:
 
 
 def assert_tables_agree(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(one, other, rtol=1e-5, atol=1e-6)
+    # Differences of nearly equal numbers, so the rounding of the attention is larger in them.
+    differences = [name for name in one.columns if name in ("permutation_statistic", "permutation_z")]
+    pd.testing.assert_frame_equal(one.drop(columns=differences), other.drop(columns=differences), rtol=1e-5, atol=1e-6)
+    pd.testing.assert_frame_equal(one[differences], other[differences], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("family", HONOURING)

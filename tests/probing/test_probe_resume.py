@@ -174,8 +174,8 @@ def test_at_most_one_shard_of_work_is_lost(
 ) -> None:
     read, original = [], passes.sum_attention
 
-    def counted(view: Any, batches: Any, chunk: Any, *rest: Any) -> Any:
-        found = original(view, batches, chunk, *rest)
+    def counted(view: Any, batches: Any, chunk: Any, *rest: Any, **more: Any) -> Any:
+        found = original(view, batches, chunk, *rest, **more)
         read.append(len(chunk))
         return found
 

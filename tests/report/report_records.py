@@ -32,10 +32,15 @@ def measured_row(part: str, threshold: float | None, place: int, causal: bool) -
     row: dict[str, Any] = {"source": "measured", "model": "minilm", "part": part, "threshold": threshold}
     row |= {"pairs_same": 1480.0 * 3**place, "pairs_different": 9200.0 * 4**place}
     base = 1.62 - 0.1 * place
-    for name, value in (("", base), ("_distinct", base - 0.15), ("_distance_matched", base - 0.2)):
-        row |= {f"attention_ratio{name}": value, f"attention_ratio{name}_se": 0.06 - 0.01 * place}
-    corrected = base - 0.1 if causal else None
-    row |= {"attention_ratio_position_corrected": corrected, "attention_ratio_position_corrected_se": 0.05}
+    ratios = {"": base, "_distinct": base - 0.15, "_distance_matched": base - 0.2}
+    ratios |= {"_distinct_distance_matched": base - 0.25, "_distinct_frequency_matched": base - 0.22}
+    ratios["_position_corrected"] = base - 0.1 if causal else math.nan
+    for name, value in ratios.items():
+        error = 0.05 if name == "_position_corrected" else 0.06 - 0.01 * place
+        numbers = {"": value, "_se": error, "_low": value - 2 * error, "_high": value + 2.5 * error}
+        row |= {f"attention_ratio{name}{end}": None if math.isnan(x) else x for end, x in numbers.items()}
+    row |= {"permutation_statistic": 0.3, "permutation_z": 4.1, "permutation_p": 0.002}
+    row["verdict"] = "same-topic attention higher"
     row |= {"attention_ratio_topic_sd": 0.041, "control_attention_ratio": 1.0004, "control_attention_ratio_se": 0.0011}
     row |= {"control_attention_ratio_low": 0.9974, "control_attention_ratio_high": 1.0034}
     name = "control_attention_ratio_position_corrected"
@@ -59,15 +64,15 @@ def embedding_row(seed: int, threshold: float | None, place: str, kind: str) -> 
         "difference_se": 0.008,
         "ratio_se": None if withheld else 0.21,
         "z": 14.3,
+        "z_banded": 13.1,
+        "anisotropy": 0.055,
+        "control_difference": 0.001,
+        "verdict": "same-topic similarity higher",
         "num_words": 240,
         "num_topics": 50,
         "pairs_same": 580,
         "pairs_different": 28_000,
     }
-        "z_banded": 13.1,
-        "anisotropy": 0.055,
-        "control_difference": 0.001,
-        "verdict": "same-topic similarity higher",
 
 
 def make_record(

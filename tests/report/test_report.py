@@ -150,17 +150,14 @@ def test_equal_figures_give_equal_svg() -> None:
 
 def ratio_table(*arguments: Any) -> pd.DataFrame:
     frame = pd.DataFrame.from_records(make_record(*arguments)[0]["table"])
-    numeric = frame.columns.difference(["source", "model", "part"])
+    numeric = frame.columns.difference(["source", "model", "part", "verdict"])
     return frame.astype(dict.fromkeys(numeric, float))
 
 
-def test_intervals_use_the_students_quantile() -> None:
-    table = ratio_table()
-    for documents, quantile in ((11, 2.228139), (None, 1.96)):
-        axes = ratio_figure(table, documents=documents).axes[0]
-        bars = axes.containers[0].lines[2][0].get_segments()
-        assert [(s[1, 1] - s[0, 1]) / 2 for s in bars] == pytest.approx([quantile * e for e in (0.06, 0.05, 0.04)])
-        assert [s[:, 1].mean() for s in bars] == pytest.approx([1.62, 1.52, 1.42])
+def test_intervals_are_those_of_the_table() -> None:
+    bars = ratio_figure(ratio_table()).axes[0].containers[0].lines[2][0].get_segments()
+    assert [s[0, 1] for s in bars] == pytest.approx([1.62 - 0.12, 1.52 - 0.10, 1.42 - 0.08])
+    assert [s[1, 1] for s in bars] == pytest.approx([1.62 + 0.15, 1.52 + 0.125, 1.42 + 0.10])
 
 
 def test_the_papers_bert_stands_only_at_measured_thresholds_of_encoders() -> None:
@@ -218,8 +215,12 @@ def test_attention_table_says_what_the_record_says(page: Page) -> None:
         "all pairs": "1.62 ± 0.06",
         "distinct words": "1.47 ± 0.06",
         "distance-matched": "1.42 ± 0.06",
+        "distinct, distance-matched": "1.37 ± 0.06",
+        "distinct, frequency-matched": "1.40 ± 0.06",
         "sd over topic seeds": "0.041",
         "random weights (95 %)": "0.997 to 1.003",
+        "shuffled topics, p": "0.002",
+        "verdict": "same-topic attention higher",
         "same-topic pairs": "1,480",
         "different-topic pairs": "9,200",
     }
@@ -238,11 +239,11 @@ def test_embeddings_average_the_seeds_or_say_why_not(page: Page) -> None:
     rows = page.table("Embeddings")
     assert len(rows) == 2 * 2 * len(THRESHOLDS)
     raw, layer = rows[0], rows[-1]
-    assert (layer["z"], layer["any two words"], layer["S − D, random weights"]) == ("13.1", "0.055", "0.001")
-    assert layer["verdict"] == "same-topic similarity higher"
     assert raw["S/D"] == "withheld: D is within two standard errors of 0 (3 of 3 topic seeds)"
     assert layer["S (same topic)"] == "0.18 ± 0.009"
     assert layer["S/D"] == "2.98 ± 0.21"
+    assert (layer["z"], layer["any two words"], layer["S − D, random weights"]) == ("13.1", "0.055", "0.001")
+    assert layer["verdict"] == "same-topic similarity higher"
 
 
 def test_the_funnel_counts_every_loss(page: Page) -> None:
@@ -291,6 +292,13 @@ def test_one_picture_for_every_part() -> None:
 )
 def test_the_verdict_says_no_more_than_the_interval(low: float | None, high: float | None, words: str) -> None:
     assert words in verdict({"low": low, "high": high})
+
+
+def test_a_verdict_of_the_probe_leads() -> None:
+    above = {"low": 1.01, "high": 1.2}
+    assert "need not be one of topics" in verdict(above | {"verdict": "no topic structure found"})
+    assert "looks less" in verdict(above | {"verdict": "same-topic attention lower"})
+    assert "looks more at words of the same topic." in verdict(above | {"verdict": "not tested"})
 
 
 def test_the_verdict_credits_nothing_that_random_weights_or_repeats_explain() -> None:

@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
-from scipy.special import stdtrit
 
 from topicscope.errors import InputError
 
@@ -140,13 +139,12 @@ def _draw_heads(figure: Figure, axes: Axes, values: np.ndarray, errors: np.ndarr
         )
 
 
-def ratio_figure(table: pd.DataFrame, *, documents: int | None = None) -> Figure:
+def ratio_figure(table: pd.DataFrame) -> Figure:
     """Attention ratios by threshold with 95 % intervals, the random-weights band and the paper's BERT row.
 
-    table: `ProbeResult.table()`; one panel per part with measured rows. Interval: ratio ± t·se with t of
-    documents - 1 degrees of freedom (1.96 where `documents` is not given). Band: 95 % interval of the mean over
-    random initialisations (causal parts: of the position-corrected ratio). The paper's BERT is drawn in encoder
-    panels at thresholds that were measured too.
+    table: `ProbeResult.table()`; one panel per part with measured rows. Intervals hold the spread over documents and
+    over topic seeds. Band: 95 % interval of the mean over random initialisations (causal parts: of the
+    position-corrected ratio). The paper's BERT is drawn in encoder panels at thresholds that were measured too.
 
     Raises:
         InputError: no measured row.
@@ -154,7 +152,6 @@ def ratio_figure(table: pd.DataFrame, *, documents: int | None = None) -> Figure
     measured = table[table["source"] == "measured"]
     if measured.empty:
         raise InputError("no measured rows to draw", received=f"{len(table)} rows", expected='source "measured"')
-    quantile = 1.96 if documents is None or documents < 2 else float(stdtrit(documents - 1, 0.975))
     parts = list(dict.fromkeys(measured["part"]))
     paper = table[(table["source"] == "paper") & (table["model"] == "BERT")]
     with mpl.rc_context(STYLE):
@@ -163,7 +160,7 @@ def ratio_figure(table: pd.DataFrame, *, documents: int | None = None) -> Figure
         legend: dict[str, Any] = {}
         for axes, part in zip(panels, parts, strict=True):
             rows = measured[measured["part"] == part]
-            _draw_ratios(axes, rows, paper if part == "encoder" else paper.iloc[:0], quantile)
+            _draw_ratios(axes, rows, paper if part == "encoder" else paper.iloc[:0])
             axes.set_title(part, fontsize=10)
             legend |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
         panels[0].set_ylabel("same-topic / different-topic attention")
@@ -171,7 +168,7 @@ def ratio_figure(table: pd.DataFrame, *, documents: int | None = None) -> Figure
     return figure
 
 
-def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame, quantile: float) -> None:
+def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame) -> None:
     measures = [m for m in _MEASURES if m[0] in rows and bool(rows[m[0]].notna().any())]
     control = f"control_{ratio_column(rows)}"
     axes.axhline(1.0, color="#555555", lw=0.8, ls="--", label="no difference")
@@ -186,8 +183,8 @@ def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame, quantile: 
             axes.plot(place + 0.36, value, "*", color="#000000", ms=9, ls="none", label="BERT in the paper")
     for number, (name, label, color, marker) in enumerate(measures):
         places = np.arange(len(rows)) + (number - (len(measures) - 1) / 2) * 0.18
-        values, errors = rows[name].to_numpy(dtype=float), rows[f"{name}_se"].to_numpy(dtype=float)
-        half = np.where(np.isfinite(errors), errors, 0.0) * quantile
+        values, lows, highs = (rows[f"{name}{end}"].to_numpy(dtype=float) for end in ("", "_low", "_high"))
+        half = np.nan_to_num(np.stack([values - lows, highs - values]))
         axes.errorbar(places, values, yerr=half, fmt=marker, color=color, ms=5, capsize=3, lw=1.3, label=label)
     labels = [threshold_label(float(t)) for t in rows["threshold"]]
     axes.set_xticks(range(len(rows)), labels)

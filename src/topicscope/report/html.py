@@ -75,12 +75,27 @@ def _distinct_low(headline: Mapping[str, Any], rows: list[Mapping[str, Any]]) ->
     return None
 
 
+_VERDICTS = {
+    "same-topic attention higher": (
+        "This model looks more at words of the same topic than shuffled topics or random weights can explain."
+    ),
+    "same-topic attention lower": (
+        "This model looks less at words of the same topic than shuffled topics or random weights can explain."
+    ),
+    "no topic structure found": (
+        "What difference there is need not be one of topics: the shuffles and the random weights must both say so."
+    ),
+}
+
+
 def verdict(headline: Mapping[str, Any], distinct_low: float | None = None) -> str:
-    """What the interval says in plain words, and no more than that.
+    """The verdict in plain words; where there is none, what the interval says, and no more than that.
 
     distinct_low: lower limit of the ratio of distinct words; None where it is unknown or, in a causal part, about
     another ratio than the headline's.
     """
+    if headline.get("verdict") in _VERDICTS:
+        return _VERDICTS[headline["verdict"]]
     low, high = headline.get("low"), headline.get("high")
     control = headline.get("control_high")
     if low is None or high is None or math.isnan(low) or math.isnan(high):
@@ -152,7 +167,7 @@ def _figures(record: Mapping[str, Any], heads: pd.DataFrame) -> list[dict[str, A
     frame[numeric] = frame[numeric].astype(float)
     figures = [
         (
-            ratio_figure(frame, documents=headline["documents"]),
+            ratio_figure(frame),
             "The ratio by threshold, with random weights and the paper beside it",
             f"Attention ratios of {name} by threshold with 95 % intervals; the numbers are in the attention table.",
         )

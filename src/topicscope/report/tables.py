@@ -60,27 +60,39 @@ def interval(low: Any, high: Any, digits: int = 4) -> str:
     return f"{number(low, digits)}\u00a0to\u00a0{number(high, digits)}"
 
 
+_CONTROLLED = {
+    "attention_ratio_distinct": "distinct words",
+    "attention_ratio_distance_matched": "distance-matched",
+    "attention_ratio_distinct_distance_matched": "distinct, distance-matched",
+    "attention_ratio_distinct_frequency_matched": "distinct, frequency-matched",
+}
+
+
 def attention_table(rows: Sequence[Row]) -> Table:
     """Measured ratios by part and threshold; position-corrected and topic-seed columns only where there are any."""
     causal = any(not _missing(r.get("attention_ratio_position_corrected")) for r in rows)
     seeds = any(not _missing(r.get("attention_ratio_topic_sd")) for r in rows)
-    columns = ["part", "θ", "all pairs", "distinct words", "distance-matched"]
+    columns = ["part", "θ", "all pairs", *_CONTROLLED.values()]
     columns += ["position-corrected"] * causal + ["sd over topic seeds"] * seeds
-    columns += ["random weights (95 %)", "same-topic pairs", "different-topic pairs"]
+    columns += ["random weights (95 %)", "shuffled topics, p", "verdict", "same-topic pairs", "different-topic pairs"]
     cells = []
     for row in rows:
         corrected = not _missing(row.get("attention_ratio_position_corrected"))
         control = "control_attention_ratio_position_corrected" if corrected else "control_attention_ratio"
         line = [str(row["part"]), threshold_label(row["threshold"])]
-        line += [with_error(row, f"attention_ratio{kind}") for kind in ("", "_distinct", "_distance_matched")]
+        line += [with_error(row, name) for name in ("attention_ratio", *_CONTROLLED)]
         if causal:
             line.append(with_error(row, "attention_ratio_position_corrected"))
         if seeds:
             line.append(number(row.get("attention_ratio_topic_sd"), 2))
         low, high = row.get(f"{control}_low"), row.get(f"{control}_high")
         line.append(number(row.get(control), 4) if _missing(low) else interval(low, high))
+        line += [number(row.get("permutation_p"), 2), str(row.get("verdict") or MISSING)]
         cells.append([*line, count(row.get("pairs_same")), count(row.get("pairs_different"))])
-    note = "± is one standard error, clustered by document."
+    note = (
+        "± is one standard error, clustered by document. The verdict rests on topics shuffled over words of like "
+        "frequency (two-sided p) and on the ratio of distinct words at matched distances beside that of random weights."
+    )
     if causal:
         note += " For causal parts, the random weights stand beside the position-corrected ratio."
     return Table("Attention: same-topic mean divided by different-topic mean", columns, cells, note, 2)
