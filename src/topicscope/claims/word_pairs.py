@@ -121,9 +121,9 @@ class Sample:
 NOT_HERE = f"not installed: {INSTALL}"
 # The paper's number of topics.
 TOPICS = 100
-# Gibbs sweeps, and passages that the model reads, in full and quick. With 300 passages the interval of `co-occurrence`
-# is as wide as the effect that the full run finds.
-FULL, QUICK = (300, 1500), (50, 500)
+# Gibbs sweeps, and passages that the model reads, in full and quick. Topics of 50 sweeps differ so much from fit to fit
+# that the quick interval of `co-occurrence` for text is as wide as the effect, whatever the number of passages.
+FULL, QUICK = (300, 1500), (50, 300)
 
 
 def wikipedia(context: Context) -> Sample | None:
