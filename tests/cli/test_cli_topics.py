@@ -153,3 +153,38 @@ def test_ctrl_c_leaves_nothing_behind(corpus: Path, tmp_path: Path) -> None:
     assert "interrupted" in rest
     assert "Traceback" not in rest
     assert not output.parent.exists()
+
+
+def test_symptom_21_coherence_is_shown_for_each_topic_with_its_nan_count_and_reason(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "t.npz"
+    assert fit(corpus, "--topics", 2, "-o", output) == 0
+    assert "coherence: mean NPMI" in capsys.readouterr().out
+    assert run(["topics", "show", str(output), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["coherence"]
+    assert (found["nan_topics"], found["passages"], found["top_words"]) == (0, 40, 10)
+    path = tmp_path / "words.csv"
+    path.write_text("word,topic\ncat,animals\ndog,animals\nunicorn,tales\ndragon,tales\n")
+    assert run(["topics", "show", str(path)]) == 0
+    assert "coherence: unknown; --corpus TEXT" in capsys.readouterr().out
+    assert run(["topics", "show", str(path), "--corpus", str(corpus)]) == 0
+    printed = capsys.readouterr().out
+    assert "NaN: 1 topics" in printed
+    assert "topic tales: 1 of 1 pairs left out: in no passage: unicorn, dragon" in printed
+    assert run(["topics", "show", str(path), "--corpus", str(corpus), "--json"]) == 0
+    animals, tales = json.loads(capsys.readouterr().out)["coherence"]["topics"]
+    assert (animals["npmi"], animals["reason"]) == (1.0, None)  # whoever reads of cats reads of dogs
+    assert tales["npmi"] is None
+
+
+@pytest.mark.parametrize("engine", ["gensim", "sklearn"])
+def test_other_engines_write_the_same_kind_of_file(engine: str, corpus: Path, tmp_path: Path) -> None:
+    output = tmp_path / "t.npz"
+    arguments = ["topics", "fit", str(corpus), "--topics", "2", "-o", str(output), "--engine", engine]
+    assert run([*arguments, "--min-count", "1", "--progress", "none"]) == 0
+    topics = load_topics(output)
+    assert topics.provenance["engine"].startswith(engine)
+    assert topics.provenance["sweeps"] == 10
+    assert {frozenset(words) for words in topics.top_words(5)} == {frozenset(ANIMALS.split()), frozenset(SEA.split())}
+    assert run([*arguments[:-1], "mallet"]) == 2

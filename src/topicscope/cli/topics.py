@@ -1,6 +1,7 @@
 """`topicscope topics fit` and `topicscope topics show`."""
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.topics import lda
+from topicscope.topics.coherence import TOP_WORDS, coherence
+from topicscope.topics.engines import Engine, fit_with
 from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
 from topicscope.topics.topics_file import WordList, load_any, save_topics
 
@@ -23,6 +26,7 @@ def fit(
     /,
     *,
     topics: Whole = 100,
+    engine: Engine = "tomotopy",
     output: Annotated[Path, Parameter(name=("--output", "-o"))] = Path("topics.npz"),
     text_column: str | None = None,
     id_column: str | None = None,
@@ -31,17 +35,18 @@ def fit(
     max_document_bytes: Whole = MAX_DOCUMENT_BYTES,
     language: str = "en",
     min_count: Whole = lda.MIN_COUNT,
-    sweeps: Whole = lda.SWEEPS,
+    sweeps: Whole | None = None,
     seed: Whole = 0,
     overwrite: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
     progress: ProgressStyle = "auto",
 ) -> None:
-    """Fit topics to the passages of a corpus by LDA and save them.
+    """Fit topics to the passages of a corpus by LDA and save them with their coherence.
 
     Args:
         corpus: text, JSONL, CSV, Parquet or MediaWiki dump, compressed or not; a folder of .txt; wikipedia-sample.
         topics: number of topics.
+        engine: tomotopy (Gibbs sampling), gensim (never holds the text in memory) or sklearn; the last two are extras.
         output: the topics file to write.
         text_column: column or JSON key of the text (default: text).
         id_column: column or JSON key of the document's id (default: its number).
@@ -50,7 +55,7 @@ def fit(
         max_document_bytes: a longer document or line is a bad one.
         language: whose stop words are left out (ISO 639-1).
         min_count: least number of occurrences of a word in the vocabulary.
-        sweeps: Gibbs sweeps over the text.
+        sweeps: sweeps over the text (default: 300 of tomotopy, 10 of the others).
         seed: of the sampler.
         overwrite: replace the output file.
         json: print one JSON document instead of a table.
@@ -66,8 +71,10 @@ def fit(
         max_document_bytes=max_document_bytes,
     )
     with show_progress(progress) as shown:
-        fitted = lda.fit(
-            lda.CorpusPassages(text),
+        passages = lda.CorpusPassages(text)
+        fitted = fit_with(
+            engine,
+            passages,
             topics,
             sweeps=sweeps,
             seed=seed,
@@ -75,13 +82,14 @@ def fit(
             language=language,
             progress=shown,
         )
+        cohering = coherence(fitted.top_words(TOP_WORDS), passages).to_dict()
     found = {"name": text.name, "sha256": text.fingerprint(), "skipped": text.skipped}
-    fitted = lda.Topics(fitted.model, {**fitted.provenance, "corpus": found})
+    fitted = lda.Topics(fitted.model, {**fitted.provenance, "corpus": found, "coherence": cohering})
     save_topics(output, fitted)
     if json:
-        print_json({**_summary(fitted, 10), "file": str(output)})
+        print_json({**_summary(fitted, 10, cohering), "file": str(output)})
     else:
-        _print(fitted, 10)
+        _print(fitted, 10, cohering)
         print(f"saved to {output}")
 
 
@@ -91,22 +99,32 @@ def show(
     /,
     *,
     words: Whole = 10,
+    corpus: str | None = None,
+    text_column: str | None = None,
+    encoding: str = "utf-8",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Show the likeliest words of each topic in a topics file, a matrix with its words, or the words of a word list.
+    """Show the likeliest words and the coherence of each topic in a topics file, a matrix or a word list.
 
     Args:
         file: topics.npz as `topicscope topics fit` wrote it, or anything that `topicscope probe --topics` takes.
         words: words shown a topic.
+        corpus: text in which coherence is measured, as for `topics fit` (default: that of the fit, measured then).
+        text_column: column or JSON key of the text (default: text).
+        encoding: of text files.
         json: print one JSON document instead of a table.
     """
     if words < 1:
         raise InputError("no words asked for", received=words, expected="--words of at least 1")
     topics = load_any(file)
+    known = topics.provenance.get("coherence")
+    if corpus is not None:
+        text = open_corpus(corpus, text_column=text_column, encoding=encoding)
+        known = coherence(_words_of(topics, TOP_WORDS), lda.CorpusPassages(text)).to_dict() | {"corpus": text.name}
     if json:
-        print_json(_summary(topics, words))
+        print_json(_summary(topics, words, known))
     else:
-        _print(topics, words)
+        _print(topics, words, known)
 
 
 def _require_writable(output: Path, overwrite: bool) -> None:
@@ -125,11 +143,12 @@ def _require_writable(output: Path, overwrite: bool) -> None:
         raise InputError("the output cannot be written", received=str(output), expected=f"write access to {folder}")
 
 
-def _summary(topics: lda.Topics | WordList, words: int) -> dict[str, Any]:
+def _summary(topics: lda.Topics | WordList, words: int, cohering: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "labels": topics.labels,
         "top_words": _words_of(topics, words),
+        "coherence": cohering,
         "provenance": topics.provenance,
     }
 
@@ -144,17 +163,35 @@ def _words_of(topics: lda.Topics | WordList, words: int) -> list[list[str]]:
     return [found[:words] for found in members]
 
 
-def _print(topics: lda.Topics | WordList, words: int) -> None:
+def _print(topics: lda.Topics | WordList, words: int, cohering: Mapping[str, Any] | None) -> None:
     known = topics.provenance
     top_words = [" ".join(top) for top in _words_of(topics, words)]
-    labels = topics.labels or tuple(map(str, range(len(top_words))))
+    columns: dict[str, list[Any]] = {"topic": list(topics.labels or map(str, range(len(top_words))))}
+    if isinstance(topics, lda.Topics):
+        columns["alpha"] = topics.model.alpha.tolist()
+    if cohering is not None:
+        columns["NPMI"] = ["-" if topic["npmi"] is None else topic["npmi"] for topic in cohering["topics"]]
+    columns["likeliest words" if isinstance(topics, lda.Topics) else "words"] = top_words
     title = f"{len(top_words)} topics ({known.get('engine', 'unknown engine')})"
     caption = f"{known.get('vocabulary_size', '?')} words in the vocabulary"
     caption += "".join(f", {known[name]} {name}" for name in ("documents", "tokens", "sweeps") if name in known)
-    if isinstance(topics, lda.Topics):
-        rows = list(zip(labels, topics.model.alpha.tolist(), top_words, strict=True))
-        print_table(title, ("topic", "alpha", "likeliest words"), rows, caption)
-    else:
-        print_table(title, ("topic", "words"), list(zip(labels, top_words, strict=True)), caption)
+    print_table(title, tuple(columns), list(zip(*columns.values(), strict=True)), caption)
+    for line in _coherence_lines(cohering, columns["topic"]):
+        print(line)
     for warning in known.get("warnings", []):
         print(f"warning: {warning}")
+
+
+def _coherence_lines(cohering: Mapping[str, Any] | None, labels: Sequence[str]) -> Iterator[str]:
+    """The mean, how many topics and pairs have no coherence, and why."""
+    if cohering is None:
+        yield "coherence: unknown; --corpus TEXT measures it"
+        return
+    mean = "NaN" if cohering["mean"] is None else f"{cohering['mean']:.3f}"
+    yield (
+        f"coherence: mean NPMI {mean} over {len(labels) - cohering['nan_topics']} topics ({cohering['top_words']} "
+        f"words each, {cohering['passages']} passages); NaN: {cohering['nan_topics']} topics"
+    )
+    for label, topic in zip(labels, cohering["topics"], strict=True):
+        if topic["reason"]:
+            yield f"topic {label}: {topic['undefined_pairs']} of {topic['pairs']} pairs left out: {topic['reason']}"

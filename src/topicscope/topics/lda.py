@@ -5,7 +5,6 @@ n_k = Σ_w n_kw, V the vocabulary size and η the topic-word prior. tomotopy han
 are recovered from it and φ is computed in float64, so that 100 topics and more neither underflow nor collapse.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +15,12 @@ import tomotopy
 from topicscope.errors import InputError
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records.manifest import describe_environment, now
-from topicscope.topics.stop_words import load_stop_words
+from topicscope.topics.counted_text import count_text
 from topicscope.topics.text import Corpus
 from topicscope.topics.topic_model import TopicModel
 from topicscope.topics.units import passages as passages_of_document
 from topicscope.topics.vocabulary import Vocabulary
-from topicscope.topics.words import WordLengths, WordSplitter, normalise_word, split_words
+from topicscope.topics.words import WordSplitter, split_words
 
 ALPHA = 0.1
 ETA = 0.01
@@ -107,23 +106,25 @@ def fit(
         InputError: an iterator that can be read only once, no word left, more topics than passages, an option out of
             range, an unknown language, or topics that come out identical.
     """
-    _require_options(num_topics, sweeps, seed, min_count)
-    _require_rereadable(passages)
+    require_options(num_topics, seed, min_count, sweeps=sweeps)
     progress = SilentProgress() if progress is None else progress
-    stops = load_stop_words(language) if stop_words is None else frozenset(map(normalise_word, stop_words))
-    with tracked(progress, "count words", None, "passages"):
-        counts, num_passages, warning = _count_words(passages, splitter, progress)
-    kept = {word: count for word, count in counts.items() if count >= min_count and word not in stops}
-    vocabulary = sorted(kept, key=lambda word: (-kept[word], word))
+    text = count_text(
+        passages,
+        min_count=min_count,
+        language=language,
+        stop_words=stop_words,
+        splitter=splitter,
+        progress=progress,
+    )
     sampler = tomotopy.LDAModel(k=num_topics, alpha=ALPHA, eta=ETA, seed=seed)
-    documents, tokens = _add_documents(sampler, passages, splitter, kept)
-    if tokens != sum(kept.values()):
-        raise _changed(sum(kept.values()), tokens)
-    if not documents or num_topics > documents:
-        raise _too_few(documents, num_passages, num_topics, min_count)
+    documents = tokens = 0
+    for words in text:
+        sampler.add_doc(words)
+        documents += 1
+        tokens += len(words)
+    text.require(num_topics, documents, tokens)
     _sample(sampler, sweeps, progress)
-    phi = _phi(sampler, vocabulary)
-    stop_tokens = sum(count for word, count in counts.items() if word in stops)
+    phi = _phi(sampler, list(text.vocabulary))
     provenance = {
         "engine": "tomotopy.LDAModel",
         "created": now(),
@@ -134,76 +135,23 @@ def fit(
         "instruction_set": tomotopy.isa,
         "alpha_start": ALPHA,
         "eta": ETA,
-        "min_count": min_count,
-        "language": language if stop_words is None else None,
-        "stop_words": len(stops),
-        "splitter": getattr(splitter, "__qualname__", type(splitter).__qualname__),
-        "documents": documents,
-        "tokens": tokens,
-        "vocabulary_size": len(vocabulary),
-        "dropped": {
-            "passages_without_a_word": num_passages - documents,
-            "tokens_of_stop_words": stop_tokens,
-            "tokens_of_rare_words": sum(counts.values()) - tokens - stop_tokens,
-            "rare_words": sum(word not in stops and count < min_count for word, count in counts.items()),
-        },
-        "warnings": [] if warning is None else [warning],
+        **text.provenance(documents),
         "log_likelihood_per_word": float(sampler.ll_per_word),
         "corpus": None if source is None else dict(source),
         "environment": describe_environment().model_dump(),
     }
     alpha = np.asarray(sampler.alpha, dtype=np.float64)
-    return Topics(TopicModel(phi, alpha, Vocabulary.of(vocabulary)), provenance)
+    return Topics(TopicModel(phi, alpha, Vocabulary.of(text.vocabulary)), provenance)
 
 
-def _require_options(num_topics: int, sweeps: int, seed: int, min_count: int) -> None:
+def require_options(num_topics: int, seed: int, min_count: int, **at_least_one: int) -> None:
+    """Raise InputError for a number that is out of range."""
     if not 1 <= num_topics <= _MOST_TOPICS:
         raise InputError("impossible number of topics", received=num_topics, expected=f"1 to {_MOST_TOPICS}")
-    for name, value, least in (("sweeps", sweeps, 1), ("seed", seed, 0), ("min_count", min_count, 1)):
-        if value < least:
-            raise InputError(f"impossible option: {name}", received=value, expected=f"a whole number >= {least}")
-
-
-def _require_rereadable(passages: Iterable[str]) -> None:
-    if isinstance(passages, str):
-        raise InputError("one text instead of passages", received="a str", expected="an iterable of texts, a list say")
-    if iter(passages) is passages:
-        raise InputError(
-            "the passages can be read only once",
-            received=type(passages).__name__,
-            expected="an iterable that starts afresh each time: they are read twice",
-            advice="pass list(passages), or an object whose __iter__ opens the source anew",
-        )
-
-
-def _count_words(
-    passages: Iterable[str], splitter: WordSplitter, progress: Progress
-) -> tuple[Counter[str], int, str | None]:
-    """How often each word stands in the passages, how many passages there are, and the splitter's warning."""
-    counts: Counter[str] = Counter()
-    lengths = WordLengths()
-    number = 0
-    for number, passage in enumerate(passages, start=1):
-        words = splitter(passage)
-        lengths.add(words)
-        counts.update(normalise_word(word.text) for word in words)
-        if number % 1000 == 0:
-            progress.update("count words", number)
-    return counts, number, lengths.warning()
-
-
-def _add_documents(
-    sampler: tomotopy.LDAModel, passages: Iterable[str], splitter: WordSplitter, kept: Collection[str]
-) -> tuple[int, int]:
-    """Hand each passage's words of the vocabulary to the sampler; returns how many passages and words those were."""
-    documents = tokens = 0
-    for passage in passages:
-        words = [word for word in (normalise_word(found.text) for found in splitter(passage)) if word in kept]
-        if words:
-            sampler.add_doc(words)
-            documents += 1
-            tokens += len(words)
-    return documents, tokens
+    least = {"seed": (seed, 0), "min_count": (min_count, 1)}
+    for name, (value, smallest) in (least | {name: (value, 1) for name, value in at_least_one.items()}).items():
+        if value < smallest:
+            raise InputError(f"impossible option: {name}", received=value, expected=f"a whole number >= {smallest}")
 
 
 def _sample(sampler: tomotopy.LDAModel, sweeps: int, progress: Progress) -> None:
@@ -225,31 +173,6 @@ def _phi(sampler: tomotopy.LDAModel, vocabulary: list[str]) -> np.ndarray:
     weights = counts + ETA
     phi: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
     return phi
-
-
-def _changed(first: int, second: int) -> InputError:
-    return InputError(
-        "the passages changed between two readings",
-        received=f"{first} words of the vocabulary the first time, {second} the second",
-        expected="the same passages each time: they are read twice",
-        advice="pass list(passages), or an object whose __iter__ opens the source anew",
-    )
-
-
-def _too_few(documents: int, passages: int, num_topics: int, min_count: int) -> InputError:
-    if not documents:
-        return InputError(
-            "no word is left to fit topics to",
-            received=f"{passages} passages, none with a word seen {min_count} times that is no stop word",
-            expected="text in the language of the stop words",
-            advice="give more text, lower the minimum count, or check language and text column",
-        )
-    return InputError(
-        "more topics than documents",
-        received=f"{num_topics} topics for {documents} passages with a word of the vocabulary ({passages} in all)",
-        expected=f"at most {documents} topics",
-        advice="ask for fewer topics or give more text",
-    )
 
 
 def _require_distinct(phi: np.ndarray) -> None:
