@@ -15,6 +15,7 @@ from topicscope.probing.alignment import LATER_PIECE, AlignedUnit, align_units
 from topicscope.probing.contextual import contextual_vectors
 from topicscope.probing.cooccurrence_baseline import WINDOW, cooccurrence_vectors, cooccurrences, ppmi
 from topicscope.probing.embedding_table import (
+    BASELINE,
     HIGHER,
     LOWER,
     NONE,
@@ -226,11 +227,11 @@ def test_controls_are_matched_by_place_kind_threshold_and_seed():
         pd.DataFrame([key | {"difference": d}, key | {"place": "layer", "difference": 10 * d}]) for d in (0.1, 0.2)
     ]
     found = with_controls(pd.DataFrame(rows), controls)
-    assert found["verdict"].tolist() == [HIGHER, NONE, NOT_TESTED]
+    assert found["verdict"].tolist() == [HIGHER, NONE, BASELINE]
     assert found["control_difference"].tolist()[:2] == pytest.approx([0.15, 1.5])
     assert found["control_difference_high"].tolist()[:2] == [0.2, 2.0]
     assert isnan(found["control_difference"].iloc[2])
-    assert set(with_controls(pd.DataFrame(rows), [])["verdict"]) == {NOT_TESTED}
+    assert with_controls(pd.DataFrame(rows), [])["verdict"].tolist() == [NOT_TESTED, NOT_TESTED, BASELINE]
 
 
 def test_a_model_of_which_only_attention_is_known_is_refused():

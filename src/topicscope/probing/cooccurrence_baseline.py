@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from topicscope.probing.alignment import LATER_PIECE, AlignedUnit
-from topicscope.probing.word_vectors import WordVectors
+from topicscope.probing.word_vectors import COOCCURRENCE, WordVectors
 
 WINDOW = 5
 DIMENSIONS = 100
@@ -42,7 +42,7 @@ def cooccurrence_vectors(
     # A start of its own: the default one is drawn afresh each time, and the vectors would differ in the last digits.
     start = np.random.default_rng(0).random(len(words))
     U, sigma, _ = svds(matrix, k=k, v0=start)
-    return WordVectors("cooccurrence", words, np.asarray(U * np.sqrt(sigma)))
+    return WordVectors(COOCCURRENCE, words, np.asarray(U * np.sqrt(sigma)))
 
 
 def cooccurrences(units: Sequence[AlignedUnit], words: Sequence[str]) -> sparse.csr_matrix:

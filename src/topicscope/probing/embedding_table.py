@@ -11,11 +11,11 @@ import pandas as pd
 from topicscope.probing.embeddings import embedding_similarity, mean_similarity
 from topicscope.probing.lookup import Configuration
 from topicscope.probing.model import ModelView
-from topicscope.probing.word_vectors import ComparedWords, WordVectors, static_vectors
+from topicscope.probing.word_vectors import COOCCURRENCE, ComparedWords, WordVectors, static_vectors
 
 KINDS: tuple[Literal["cosine", "dot"], ...] = ("cosine", "dot")
 HIGHER, LOWER = "same-topic similarity higher", "same-topic similarity lower"
-NONE, NOT_TESTED = "no topic structure found", "not tested"
+NONE, NOT_TESTED, BASELINE = "no topic structure found", "not tested", "baseline"
 _KEY = ["topic_seed", "threshold", "place", "kind"]
 
 
@@ -68,7 +68,7 @@ def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) ->
     """The table with what random weights give at the same place: control_difference (mean), _low, _high, and `verdict`.
 
     control_difference_low, _high: the smallest and the largest S - D of the random initialisations, one frame each.
-    verdict: see `embedding_verdict`.
+    verdict: see `embedding_verdict`; "baseline" where the vectors are no model's.
     """
     columns = ("control_difference", "control_difference_low", "control_difference_high")
     values: dict[Any, list[float]] = {}
@@ -84,7 +84,9 @@ def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) ->
         low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (math.nan, math.nan)
         if len(drawn):
             found.loc[found.index[i], list(columns)] = [float(drawn.mean()), low, high]
-        verdicts.append(embedding_verdict(row["difference"], row["p_value_banded"], low, high))
+        baseline = row["place"] == COOCCURRENCE
+        found_here = embedding_verdict(row["difference"], row["p_value_banded"], low, high)
+        verdicts.append(BASELINE if baseline else found_here)
     found["verdict"] = verdicts
     return found
 
@@ -93,7 +95,7 @@ def embedding_verdict(difference: float, p_value_banded: float, control_low: flo
     """Two-sided: what S - D says when both the permutation test and the random weights are asked.
 
     Higher (lower): p < .05 with the topics shuffled within frequency bands, and S - D above the largest (below the
-    smallest) of the controls'. Not tested: without bands (no text, too few words) or without controls.
+    smallest) of the controls'. Not tested: without the words' frequencies or without controls.
     """
     if math.isnan(p_value_banded) or math.isnan(control_low) or math.isnan(control_high):
         return NOT_TESTED

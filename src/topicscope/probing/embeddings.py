@@ -35,7 +35,8 @@ class EmbeddingSimilarity:
     z, p_value: S - D in standard deviations of its permutation distribution (the topics shuffled among the words), and
         its two-sided normal probability. An order of magnitude, not an exact p: the distribution is right-skewed.
     z_banded, p_value_banded: the same with the topics shuffled only among words of one frequency band (Mantel's moments
-        by strata, `WordPairs`), of which there are `bands`; NaN and 0 where frequencies are unknown or words too few.
+        by strata, `WordPairs`), of which there are `bands`: one where there are fewer than 40 words, so that the
+        tests are one; NaN and 0 where frequencies are unknown.
     """
 
     kind: Literal["cosine", "dot"]
@@ -110,7 +111,7 @@ def embedding_similarity(
         ratio_se = jackknife(same_without / different_without)
     z = _permutation_z(pairs, e, squared) if reason is None else nan
     bands = None if frequencies is None else frequency_bands(frequencies[chosen].astype(np.float64))
-    z_banded = nan
+    z_banded = nan if frequencies is None else z
     if reason is None and bands is not None:
         z_banded = float(WordPairs(topics, bands).contrast(e[None], e[None]).z_banded[0])
     return EmbeddingSimilarity(
@@ -133,7 +134,7 @@ def embedding_similarity(
         p_value=erfc(abs(z) / sqrt(2)),
         z_banded=z_banded,
         p_value_banded=erfc(abs(z_banded) / sqrt(2)),
-        bands=0 if bands is None else int(bands.max()) + 1,
+        bands=0 if frequencies is None else 1 if bands is None else int(bands.max()) + 1,
         reason=reason,
     )
 

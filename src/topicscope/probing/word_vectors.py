@@ -13,6 +13,7 @@ from topicscope.probing.model import ModelView
 
 RANDOM_WORDS = 1000
 FIRST_POSITION = 0
+COOCCURRENCE = "cooccurrence"  # the place of vectors that are no model's
 
 
 @dataclass(frozen=True, eq=False)
