@@ -278,17 +278,19 @@ def _show_embeddings(embeddings: pd.DataFrame) -> None:
     rows = []
     for (place, kind, _), seeds in shown.groupby(["place", "kind", "threshold"], sort=False, dropna=False):
         mean = seeds.mean(numeric_only=True, skipna=False)
-        names = ("threshold", "same", "different", "difference", "ratio")
-        numbers = [_number(float(mean[name]), 3) for name in (*names, "anisotropy", "control_difference", "z_banded")]
+        names = ("threshold", "same", "different", "difference", "ratio", "z_banded")
+        numbers = [_number(float(mean[name]), 3) for name in names]
         verdicts = dict.fromkeys(verdict.removeprefix("same-topic similarity ") for verdict in seeds["verdict"])
-        rows.append([place, kind, *numbers, "; ".join(verdicts)])
+        rows.append([place if kind == "cosine" else f"{place} ({kind})", *numbers, "; ".join(verdicts)])
     print_table(
         "Embeddings: mean similarity of same-topic (S) and different-topic (D) words",
-        ["place", "kind", "θ", "S", "D", "S-D", "S/D", "any two", "random", "z", "verdict"],
+        ["place", "θ", "S", "D", "S-D", "S/D", "z", "verdict"],
         rows,
-        "layer: embedding layer's output, every word at position 1 (layer_first: 0); cooccurrence: no model, which "
-        "words stand near each other; any two: random words of the text; random: S-D with random weights; z: topics "
-        "shuffled over words of like frequency; S/D is withheld (-) where D is within two standard errors of 0",
+        "cosine, or the dot product where it says so; layer: embedding layer's output, every word at position 1 "
+        "(layer_first: 0); cooccurrence: no model, which words stand near each other; z: topics shuffled over words of "
+        "like frequency; the verdict needs p < .05 and S-D beyond random weights; S/D is withheld (-) where D is "
+        "within two standard errors of 0",
+        unbroken=["place"],
     )
 
 
