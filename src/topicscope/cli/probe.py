@@ -34,6 +34,7 @@ def probe(
     max_units: Whole | None = None,
     controls: Whole = 5,
     permutations: Whole = 1000,
+    exclude_sinks: Annotated[bool, Parameter(negative="")] = False,
     topic_seeds: Whole = 1,
     overlap: Literal["drop", "keep"] = "drop",
     pieces: Literal["skip", "merge"] = "skip",
@@ -82,6 +83,8 @@ def probe(
         Random initialisations of the model to compare with.
     permutations
         Shuffles of the topics over words of like frequency, which the verdict needs; 0 for none and no verdict.
+    exclude_sinks
+        Read the text once more without the keys that draw attention anyway: first token, separators, punctuation.
     topic_seeds
         Topic models with different seeds; their spread is reported.
     overlap
@@ -156,6 +159,7 @@ def probe(
             max_units=max_units,
             controls=controls,
             permutations=permutations,
+            exclude_sinks=exclude_sinks,
             topic_seeds=topic_seeds,
             overlap=overlap,
             language=language,

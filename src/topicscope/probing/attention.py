@@ -26,6 +26,7 @@ from topicscope.probing.model import ModelView, PartSpec
 from topicscope.probing.pair_blocks import BINNED, DISTANCE_EDGES, NUM_BAND_PAIRS, NUM_BINS, distance_bin
 from topicscope.probing.registry import NotFactored
 from topicscope.probing.sides import Side, text_side
+from topicscope.probing.sinks import sink_keys, without_keys
 from topicscope.probing.word_pairs import WordPairs
 from topicscope.topics.pairs import NOT_A_WORD, PairClass
 
@@ -107,11 +108,13 @@ def sum_attention(
     lookup: TopicLookup,
     *,
     word_pairs: bool = False,
+    exclude_sinks: bool = False,
 ) -> list[PartSums]:
     """Pair sums of every part of the model over a chunk of whole documents.
 
     document_of [unit]: index of each unit's document inside the chunk. word_pairs: whether sums of each pair of words
-    are kept as well, for shuffles. The model runs once for all configurations,
+    are kept as well, for shuffles. exclude_sinks: read as if
+    these keys did not exist (see `probing.sinks`), by weights. The model runs once for all configurations,
     one layer's attention alive at a time: in factors where `ModelView.can_be_factored`, by its weights otherwise. The
     two agree up to rounding. Inside a unit sums are float32, across units float64.
     """
@@ -119,29 +122,38 @@ def sum_attention(
     totals = {p.name: PartSums.zeros(p, documents, len(lookup.configurations)) for p in view.parts}
     for batch in batches:
         texts = [units[unit] for unit in batch.unit_index]
-        found = _read(view, batch, texts, lookup)
+        sinks = {p.name: sink_keys(view, batch, p) for p in view.parts} if exclude_sinks else {}
+        found = _read(view, batch, texts, lookup, sinks)
         document = document_of[np.asarray(batch.unit_index)]
-        scale = batch.attention_mask.sum(1).cpu().numpy() / 100
+        length = batch.attention_mask.sum(1)
         for name, part in found.items():
-            totals[name].add(document, scale, part, word_pairs=word_pairs)
+            kept = length - sinks[name].sum(1) if exclude_sinks else length
+            totals[name].add(document, kept.cpu().numpy() / 100, part, word_pairs=word_pairs)
     return list(totals.values())
 
 
-def _read(view: ModelView, batch: Batch, texts: Sequence[AlignedUnit], lookup: TopicLookup) -> dict[str, _Found]:
-    if view.can_be_factored(batch):
+def _read(
+    view: ModelView,
+    batch: Batch,
+    texts: Sequence[AlignedUnit],
+    lookup: TopicLookup,
+    sinks: Mapping[str, torch.Tensor],
+) -> dict[str, _Found]:
+    if not sinks and view.can_be_factored(batch):
         side = text_side(texts, batch.attention_mask, lookup, aligned=True)
         try:
-            found, hear = _prepared(view, FactoredSums, side, {})
+            found, hear = _prepared(view, FactoredSums, side, {}, {})
             view.run_factored(batch, hear)
             return found
         except NotFactored:
             pass  # not at this length, or not in this precision: the weights themselves decide
     side = text_side(texts, batch.attention_mask, lookup)
-    found, hear = _prepared(view, DenseSums, side, {})
+    found, hear = _prepared(view, DenseSums, side, {}, sinks)
     rows = view.run(batch, hear)
     if any(bool(left_out.any()) for left_out in rows.not_a_number.values()):
         # Which rows are lost is only known at the last layer: read again without them.
-        found, hear = _prepared(view, DenseSums, side, {n: left_out.cpu() for n, left_out in rows.not_a_number.items()})
+        left_out_rows = {name: left_out.cpu() for name, left_out in rows.not_a_number.items()}
+        found, hear = _prepared(view, DenseSums, side, left_out_rows, sinks)
         view.run(batch, hear)
     for name, part in found.items():
         part.rows[:, 1] = rows.not_a_number[name].sum(1)
@@ -154,18 +166,28 @@ def _prepared(
     kind: Callable[[PartSpec, Side, Side, str], DenseSums | FactoredSums],
     side: Side,
     left_out: Mapping[str, torch.Tensor],
+    sinks: Mapping[str, torch.Tensor],
 ) -> tuple[dict[str, _Found], Callable[[str, int, Any], None]]:
-    """Sums without anything yet, and what adds a layer to them. left_out[part] bool [b, q]: no word stands there."""
+    """Sums without anything yet, and what adds a layer to them. left_out[part] bool [b, q]: no word stands there.
+
+    sinks[part] bool [b, k]: keys that do not exist.
+    """
     found = {}
     for part in view.parts:
         query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
         if part.name in left_out:
             query = query._replace(words=query.words.masked_fill(left_out[part.name], NOT_A_WORD))
+        if part.name in sinks:
+            # A word of several tokens goes where its first one does.
+            begins = (key.place + part.key_shift).clamp(max=key.place.shape[1] - 1)
+            key = key._replace(words=key.words.masked_fill(sinks[part.name].gather(1, begins), NOT_A_WORD))
         rows = torch.zeros(len(side.words), 3, dtype=torch.float64)
         rows[:, 0] = (side.rank > 0).sum(1)
         found[part.name] = _Found(kind(part, query, key, view.device), {}, rows)
 
     def hear(part: str, layer: int, attention: Any) -> None:
+        if part in sinks:
+            attention = without_keys(attention, sinks[part].to(attention.device))
         found[part].layers[layer] = found[part].sums.layer(attention)
 
     return found, hear

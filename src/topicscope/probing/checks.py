@@ -1,5 +1,6 @@
 """What a probe makes sure of before it goes on: that there is something to measure, and that a run is the same run."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,8 +9,11 @@ from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView
 from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments
 from topicscope.probing.options import ProbeOptions
+from topicscope.probing.result import ProbeResult
 from topicscope.probing.token_cache import TokenCache, cache_key
 from topicscope.records import describe_environment
+from topicscope.records.files import dump_json
+from topicscope.records.unfinished import UnfinishedRun
 from topicscope.topics.text import Corpus
 from topicscope.topics.words import WordSplitter
 
@@ -79,3 +83,23 @@ def require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> li
             + ", more text (--max-units), or --unit passage",
         )
     return warnings
+
+
+def digest(identity: Mapping[str, Any]) -> str:
+    """SHA-256 of an identity."""
+    return hashlib.sha256(dump_json(identity).encode()).hexdigest()
+
+
+def finished(run: UnfinishedRun, identity: Mapping[str, Any]) -> ProbeResult | None:
+    """What the target folder holds, if it is the finished result of this very run."""
+    if run.resumed or not (run.target / "result.json").is_file():
+        return None
+    found = ProbeResult.load(run.target)
+    if found.manifest.sources.get("run") != digest(identity):
+        raise InputError(
+            "the folder holds the result of another run",
+            received=str(run.target),
+            expected="the same model, text, topics and options as before",
+            advice="choose another --out, or use --overwrite in place of --resume",
+        )
+    return None if found.interrupted else found

@@ -144,7 +144,7 @@ def _equal(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
 def _by_word(repeated: torch.Tensor, query: Side, key: Side) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One set for each repeated word of a unit: the unit [s] and where the word stands, bool [s, query], [s, key]."""
     unit, place = repeated.any(2).nonzero(as_tuple=True)
-    units, words = torch.stack([unit, query.words[unit, place]]).unique(dim=1).unbind()
+    units, words = torch.unique(torch.stack([unit, query.words[unit, place]]), dim=1).unbind()
     return units, query.words[units] == words[:, None], key.words[units] == words[:, None]
 
 

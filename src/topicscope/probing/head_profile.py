@@ -17,8 +17,7 @@ In cross attention, and wherever a decoder reads the text moved by one, i and j 
 positions hold. Axes: b unit, h head, q query, k key, L positions.
 """
 
-import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +30,7 @@ from topicscope.probing.families import PartSpec
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView
 from topicscope.probing.sides import pair_codes, text_side
+from topicscope.probing.sinks import moved, specials_and_punctuation
 from topicscope.topics.pairs import PairClass
 
 TO_KEYS = ("first_token", "separators", "punctuation")
@@ -130,7 +130,7 @@ class _Places:
         self._most = visible.sum(-1).clamp(min=2).log().to(view.device)  # [b, q]
         first = torch.zeros(b, length, dtype=torch.bool)
         first[:, 0] = True
-        special, punctuation = (_moved(kind, part.key_shift) & ~first for kind in _kinds(view, batch))
+        special, punctuation = (moved(kind, part.key_shift) & ~first for kind in specials_and_punctuation(view, batch))
         keys = torch.stack([first, special & attended, punctuation & attended], -1)
         self._keys = keys.float().to(view.device)  # [b, k, 3]
         gap = (position[None, :] - part.key_shift) - (position[:, None] - part.query_shift)
@@ -152,25 +152,3 @@ class _Places:
         number = having.sum(-1)
         share = torch.where(number > 0, given.sum(-1) / number.clamp(min=1), torch.nan)
         return tuple(t.double().cpu().numpy() for t in (sums, rows.sum((0, 2))[:, None], share.T))  # type: ignore[return-value]
-
-
-def _moved(kind: torch.Tensor, shift: int) -> torch.Tensor:
-    """[b, position] with position i holding what stood at i - shift."""
-    moved = torch.zeros_like(kind)
-    moved[:, shift:] = kind[:, : kind.shape[1] - shift]
-    return moved
-
-
-def _kinds(view: ModelView, batch: Batch) -> Iterator[torch.Tensor]:
-    """bool [b, k] of the text: special tokens; punctuation."""
-    ids = batch.input_ids
-    special = set(view.tokenizer.all_special_ids)
-    present = sorted(set(ids.flatten().tolist()))
-    punctuation = [i for i in present if i not in special and _is_punctuation(str(view.tokenizer.decode([i])))]
-    for kind in (sorted(special), punctuation):
-        yield torch.isin(ids, torch.tensor(kind, dtype=ids.dtype))
-
-
-def _is_punctuation(text: str) -> bool:
-    text = text.strip()
-    return bool(text) and all(unicodedata.category(character).startswith("P") for character in text)

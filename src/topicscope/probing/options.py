@@ -21,6 +21,7 @@ class ProbeOptions(BaseModel):
     max_units: int | None = Field(None, ge=1, description="a seeded sample of this many units; None: all")
     controls: int = Field(5, ge=0, description="random initialisations of the same architecture to compare with")
     permutations: int = Field(1000, ge=0, description="shuffles of topics over words of like frequency; 0: no verdict")
+    exclude_sinks: bool = Field(False, description="read again without the first token, separators and punctuation")
     topic_seeds: int = Field(1, ge=1, description="LDA fits with different seeds; their spread is reported")
     overlap: Literal["drop", "keep"] = Field("drop", description="words of several topics: none of them, or all")
     pieces: Literal["skip", "merge"] = Field("skip", description="words of several tokens: left out, or one word each")

@@ -87,12 +87,14 @@ def attention_pass(
     shards: DocumentShards | None = None,
     folder: Path | None = None,
     word_pairs: bool = False,
+    exclude_sinks: bool = False,
 ) -> PassResult:
     """Read every unit once; the units of one document stand together in `units`.
 
     A chunk may end inside a document: its sums wait in `open` for the rest, so that each document enters the moments
     as one cluster. Ctrl-C keeps the finished chunks (the document under way counts with what was read of it); before
-    the first one it is raised. shards: where rows per document go. word_pairs: collect these for shuffles. folder:
+    the first one it is raised. shards: where rows per document go. word_pairs: collect these for shuffles.
+    exclude_sinks: see `sum_attention`. folder:
     where the state is kept; a pass goes on from the state found there, to the same numbers, since moments are added
     chunk by chunk in one order.
 
@@ -110,7 +112,7 @@ def attention_pass(
                 chunk = units[result.units : result.units + UNITS_PER_CHUNK]
                 end = result.units + len(chunk)
                 more_of = units[end].document_id if end < len(units) else None
-                _read(result, chunk, more_of, view, lookup, options, shards, task, progress, word_pairs)
+                _read(result, chunk, more_of, view, lookup, options, shards, task, progress, word_pairs, exclude_sinks)
                 if folder is not None and (more_of is None or time.monotonic() - saved >= SECONDS_PER_SHARD):
                     _save(result, folder, view, shards)
                     saved = time.monotonic()
@@ -134,6 +136,7 @@ def _read(
     task: str,
     progress: Progress,
     word_pairs: bool,
+    exclude_sinks: bool,
 ) -> None:
     """One chunk; nothing of `result` changes before the whole of it is read. more_of: document of the unit after it."""
     ids = list(dict.fromkeys(unit.document_id for unit in chunk))
@@ -142,7 +145,7 @@ def _read(
     most = options.batch_tokens or tokens_at_once(view.device)
     batches = make_batches(chunk, batch_size=options.batch_size, max_tokens=most, pad_side=options.padding)
     reported = _reporting(batches, progress, task, result.units)
-    sums = sum_attention(view, reported, chunk, document_of, lookup, word_pairs=word_pairs)
+    sums = sum_attention(view, reported, chunk, document_of, lookup, word_pairs=word_pairs, exclude_sinks=exclude_sinks)
     units = np.bincount(document_of)
     tokens = np.bincount(document_of, weights=[len(u.input_ids) for u in chunk]).astype(np.int64)
     waiting = result.open

@@ -1,8 +1,7 @@
 """The main job: probe a model for topic structure in its embeddings and its attention (Knowls 7 and 8)."""
 
-import hashlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,26 +11,32 @@ import pandas as pd
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
-from topicscope.probing.checks import identity_of_run, require_known_words, require_pairs
+from topicscope.probing.checks import digest, finished, identity_of_run, require_known_words, require_pairs
 from topicscope.probing.circuits import circuits_of_probe
-from topicscope.probing.direction import named
 from topicscope.probing.embedding_probe import EmbeddingProbe
 from topicscope.probing.head_examples import profiled
+from topicscope.probing.headline import headline_of_parts
 from topicscope.probing.loading import load_model, pinned
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView, view_model
-from topicscope.probing.moments import PartMoments, rows_read
+from topicscope.probing.moments import rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
 from topicscope.probing.permutation import shuffled_topics
-from topicscope.probing.result import ProbeResult, headline
+from topicscope.probing.result import ProbeResult
 from topicscope.probing.shards import DocumentShards, temporary_shards
-from topicscope.probing.table import attention_rows, control_rows, head_rows, result_table, with_key_value_heads
+from topicscope.probing.table import (
+    attention_rows,
+    control_rows,
+    head_rows,
+    result_table,
+    with_key_value_heads,
+    with_sinks_excluded,
+)
 from topicscope.probing.token_cache import tokens_of
 from topicscope.probing.topic_source import TopicSource, configurations_of, identity_of, read_topics, topics_from
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import Manifest, describe_environment
-from topicscope.records.files import dump_json
 from topicscope.records.manifest import now
 from topicscope.records.unfinished import UnfinishedRun, unfinished_run
 from topicscope.topics.text import Corpus, Document, corpus_from, open_corpus
@@ -133,9 +138,9 @@ def _measure(
     weights_hash = view.weights_hash()
     identity = identity_of_run(view, weights_hash, corpus, identity_of(source), splitter, options)
     if run is not None:
-        finished = _finished(run, identity)
-        if finished is not None:
-            return finished
+        done = finished(run, identity)
+        if done is not None:
+            return done
         run.require_same(identity)
     folder = None if run is None else run.folder
     fitted = topics_from(source, corpus, options, splitter, progress, folder)
@@ -189,6 +194,20 @@ def _measure(
             warnings[f"interrupted: {number} of {options.controls} random controls were finished"] = None
             break
         controls += control_rows(options.seed + number, control.moments, causal, configurations)
+    attention = attention_rows(measured.moments, causal, configurations)
+    if options.exclude_sinks and not interrupted:
+        task, place = "without sinks", None if folder is None else folder / "sinks"
+        try:
+            again = attention_pass(
+                view, tokens, tokens.documents, lookup, options, task, progress, folder=place, exclude_sinks=True
+            )
+            interrupted = again.interrupted
+        except KeyboardInterrupt:
+            interrupted = True
+        if interrupted:
+            warnings["interrupted: the text was not read again without sinks"] = None
+        else:
+            attention = with_sinks_excluded(attention, attention_rows(again.moments, causal, configurations))
     started = time.perf_counter()
     tests, shuffled, shuffle_warnings = shuffled_topics(
         measured.word_pairs, lookup, 0 if interrupted else options.permutations, options.seed, progress
@@ -201,10 +220,8 @@ def _measure(
         warnings[f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"] = None
 
     embeddings = compared.table()
-    rows = result_table(
-        view.name, attention_rows(measured.moments, causal, configurations), pd.DataFrame(controls), embeddings, tests
-    )
-    answer = _headline(view, rows, measured.moments, measured.interrupted)
+    rows = result_table(view.name, attention, pd.DataFrame(controls), embeddings, tests)
+    answer = headline_of_parts(view, rows, measured.moments, measured.interrupted)
     heads = with_key_value_heads(head_rows(measured.moments, causal, configurations), view.parts)
     head_examples: tuple[dict[str, Any], ...] = ()
     try:
@@ -239,7 +256,7 @@ def _measure(
                 "model": {"name": view.name, "weights_hash": weights_hash},
                 "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint()},
                 "topics": fitted.provenance,
-                "run": _digest(identity),
+                "run": digest(identity),
             },
         ),
         moments={k: v for name, part in measured.moments.items() for k, v in part.arrays(name).items()},
@@ -248,25 +265,6 @@ def _measure(
         costs=costs if tests else {},
         circuits=circuits,
     )
-
-
-def _digest(identity: Mapping[str, Any]) -> str:
-    return hashlib.sha256(dump_json(identity).encode()).hexdigest()
-
-
-def _finished(run: UnfinishedRun, identity: Mapping[str, Any]) -> ProbeResult | None:
-    """What the target folder holds, if it is the finished result of this very run."""
-    if run.resumed or not (run.target / "result.json").is_file():
-        return None
-    found = ProbeResult.load(run.target)
-    if found.manifest.sources.get("run") != _digest(identity):
-        raise InputError(
-            "the folder holds the result of another run",
-            received=str(run.target),
-            expected="the same model, text, topics and options as before",
-            advice="choose another --out, or use --overwrite in place of --resume",
-        )
-    return None if found.interrupted else found
 
 
 def _corpus(documents: Documents) -> Corpus:
@@ -310,25 +308,4 @@ def _description(view: ModelView, weights_hash: str) -> dict[str, Any]:
         "device": view.device,
         "max_length": view.max_length,
         "parameters": view.num_parameters,
-    }
-
-
-def _headline(
-    view: ModelView, rows: pd.DataFrame, moments: Mapping[str, PartMoments], interrupted: bool
-) -> dict[str, Any]:
-    """The first part at the middle threshold that has a ratio, with the direction of every part."""
-    found = {}
-    for part in view.parts:
-        measured = rows[(rows["source"] == "measured") & (rows["part"] == part.name)].reset_index(drop=True)
-        usable = measured[measured["attention_ratio"].notna()]
-        usable = measured if usable.empty else usable
-        row = {str(key): value for key, value in usable.iloc[len(usable) // 2].to_dict().items()}
-        found[part.name] = headline(view.name, row, moments[part.name].documents, interrupted)
-    first = next(iter(found.values()))
-    directions = {part: answer["direction"] for part, answer in found.items()}
-    verdicts = {part: answer["verdict"] for part, answer in found.items()}
-    return first | {
-        "directions": directions,
-        "verdicts": verdicts,
-        "text": first["text"] + named(directions, first["part"]),
     }

@@ -35,6 +35,8 @@ ATTENTION_RATIOS = (
 )
 # What random weights show, beside the plain ratio.
 OTHER_CONTROLS = ("attention_ratio_position_corrected", TESTED)
+# What is measured again with `--exclude-sinks`.
+WITHOUT_SINKS = ("attention_ratio", TESTED)
 COLUMNS = [
     "source",
     "model",
@@ -43,6 +45,7 @@ COLUMNS = [
     "pairs_same",
     "pairs_different",
     *[f"{name}{end}" for name in ATTENTION_RATIOS for end in ("", "_se", "_low", "_high")],
+    *[f"{name}_sinks_excluded{end}" for name in WITHOUT_SINKS for end in ("", "_se", "_low", "_high")],
     "attention_ratio_topic_sd",
     "control_attention_ratio",
     "control_attention_ratio_se",
@@ -105,6 +108,21 @@ def attention_rows(
                     row["attention_ratio_topic_sd"] = found.sd
             rows.append(row)
     return rows
+
+
+def with_sinks_excluded(
+    rows: Sequence[Mapping[str, Any]], without: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """`attention_rows` with what they are `without` sinks, in columns of their own."""
+    return [
+        row
+        | {
+            f"{name}_sinks_excluded{end}": other[f"{name}{end}"]
+            for name in WITHOUT_SINKS
+            for end in ("", "_se", "_low", "_high")
+        }
+        for row, other in zip(map(dict, rows), without, strict=True)
+    ]
 
 
 def control_columns(controls: pd.DataFrame, part: str, threshold: float) -> dict[str, float]:
