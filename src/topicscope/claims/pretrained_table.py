@@ -41,7 +41,9 @@ def measure(context: Context) -> list[Row]:
     try:
         corpus = open_corpus(recipe.reading.documents)
     except InputError as error:
-        return [not_run_row("every model", _reason(error), model="every model")]
+        reason = _reason(error)
+        printed = [row for model in paper_models() for row in rows_without(model.paper, None, model.paper, reason)]
+        return [not_run_row("every model", reason, model="every model"), *printed]
     return table_rows(context, recipe, corpus, lambda: fitted_topics(context, recipe.reading, corpus))
 
 

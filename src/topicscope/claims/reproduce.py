@@ -76,7 +76,7 @@ def reproduce(
     number, 4 or with `quick` 3. models: pretrained models for the claim pretrained-table (minilm, mpnet, smollm2,
     small-bert, paper for the paper's five, hub names, folders); none means all but the paper's. out: folder for
     claims.json; nothing is written without one. resume: keep the claims finished there, as long as recipes, code and
-    options are the same, and go on with the rest.
+    options are the same, and go on with the rest; kept ones are part of the result even if they are not named.
 
     Raises:
         InputError: an unknown claim, fewer than two seeds (a spread needs two), a model folder that is not there, a
@@ -92,11 +92,13 @@ def reproduce(
     folder = None if out is None else Path(out)
     if folder is None and resume:
         raise InputError("resume needs a folder", expected="out")
-    if folder is not None:
-        _prepare(folder, resume)
-        write_json(folder / "manifest.json", _manifest(chosen, quick, seeds, models, command))
     shown = progress or SilentProgress()
     context = Context(seeds, quick, None if folder is None else folder / "runs", shown, tuple(models))
+    if folder is not None:
+        _prepare(folder, resume)
+        # What is finished stays in claims.json and on the page, whether or not it is asked for again.
+        chosen = [claim for claim in CLAIMS if claim in chosen or _kept(claim, context, folder) is not None]
+        write_json(folder / "manifest.json", _manifest(chosen, quick, seeds, models, command))
     results: list[ClaimResult] = []
     with tracked(shown, "claims", len(chosen), "claims"):
         for claim in chosen:
@@ -123,6 +125,13 @@ def _choose(ids: Sequence[str]) -> list[Claim]:
 
 def _prepare(folder: Path, resume: bool) -> None:
     if not resume or not folder.exists():
+        if (folder / "manifest.json").is_file():
+            raise InputError(
+                "the output folder is not empty",
+                received=str(folder),
+                expected="a new or empty folder",
+                advice="choose another --out, or add --resume to go on with the run that is there",
+            )
         check_output_folder(folder)
     elif not folder.is_dir() or (any(folder.iterdir()) and not (folder / "manifest.json").is_file()):
         raise InputError("nothing to resume", received=str(folder), expected="a folder of `topicscope reproduce`")
@@ -132,26 +141,37 @@ def _result(claim: Claim, context: Context, folder: Path | None) -> tuple[ClaimR
     """What came out, and whether it was measured now rather than kept."""
     if folder is None:
         return claim.run(context), True
-    path = folder / "finished" / f"{claim.id}.json"
-    key = claim_key(claim, context)
-    if path.is_file():
-        kept = read_json(path)
-        if isinstance(kept, dict) and kept.get("key") == key:
-            return ClaimResult(**kept["claim"]), False
+    kept = _kept(claim, context, folder)
+    if kept is not None:
+        return kept, False
     own = replace(context, evidence=[])
     start = time.monotonic()
     result = claim.run(own)
     write_json(
-        path,
+        _finished(claim, folder),
         {
             "schema_version": SCHEMA_VERSION,
-            "key": key,
+            "key": claim_key(claim, context),
             "claim": result.as_dict(),
             "evidence": own.evidence,
             "seconds": round(time.monotonic() - start, 1),
         },
     )
     return result, True
+
+
+def _finished(claim: Claim, folder: Path) -> Path:
+    return folder / "finished" / f"{claim.id}.json"
+
+
+def _kept(claim: Claim, context: Context, folder: Path) -> ClaimResult | None:
+    """What a folder holds of a claim, if it was made from the same inputs."""
+    path = _finished(claim, folder)
+    if not path.is_file():
+        return None
+    kept = read_json(path)
+    same = isinstance(kept, dict) and kept.get("key") == claim_key(claim, context)
+    return ClaimResult(**kept["claim"]) if same else None
 
 
 def claim_key(claim: Claim, context: Context) -> str:

@@ -49,7 +49,7 @@ def print_table(
         table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=name in unbroken)
     for row in rows:
         table.add_row(*[format_cell(cell) for cell in row])
-    console = Console()
+    console = Console(markup=False)  # or "topicscope[demo]" would lose its end
     if title:
         console.print(title, style="bold", highlight=False)
     console.print(table)

@@ -50,7 +50,7 @@ def reproduce(
     out
         Folder for claims.json and the runs; a fresh one under topicscope-runs/ unless given.
     resume
-        Keep the finished claims in --out and go on with the rest.
+        Go on with the run in --out: claims finished there are kept, and shown whether or not they are named again.
     json
         Print claims.json on stdout.
     progress
@@ -59,17 +59,21 @@ def reproduce(
     if resume and out is None:
         raise InputError("--resume needs the folder of the run", expected="--out DIR")
     target = Path("topicscope-runs") / f"reproduce-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
-    with show_progress(progress) as shown:
-        done = run_claims(
-            claims,
-            quick=quick,
-            seeds=seeds,
-            models=models,
-            out=target,
-            resume=resume,
-            progress=shown,
-            command=shlex.join(["topicscope", *sys.argv[1:]]),
-        )
+    try:
+        with show_progress(progress) as shown:
+            done = run_claims(
+                claims,
+                quick=quick,
+                seeds=seeds,
+                models=models,
+                out=target,
+                resume=resume,
+                progress=shown,
+                command=shlex.join(["topicscope", *sys.argv[1:]]),
+            )
+    except KeyboardInterrupt:
+        sys.stderr.write(f"to go on: the same command with --out {shlex.quote(str(target))} --resume\n")
+        raise
     if json:
         print_json(done.document())
     else:
@@ -92,7 +96,8 @@ def _show(result: ClaimResult) -> None:
         ]
         for row in result.rows
     ]
-    reasons = dict.fromkeys(f"not run: {row.get('model')}: {row['reason']}" for row in result.rows if row.get("reason"))
+    missing = [row for row in result.rows if row.get("reason")]
+    reasons = dict.fromkeys(f"not run: {row.get('model') or row['quantity']}: {row['reason']}" for row in missing)
     print_table(
         f"{claim.id}: {claim.title} ({claim.where})",
         ["quantity", "paper", "theory", "measured ± error", "holds"],
