@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo readme reproduce reproduce-quick reproduction-page test test-long test-models models-page lint bench clean
+.PHONY: demo readme reproduce reproduce-quick reproduction-page test test-long test-models models-page how-sure lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -51,6 +51,10 @@ test-models: $(STAMP)
 # The tables of docs/models.md, measured anew; real models where they are installed.
 models-page: $(STAMP)
 	$(BIN)/python docs/models_page.py
+
+# The figures of docs/how-sure.md, simulated and trained anew; about 25 CPU minutes the first time.
+how-sure: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/how_sure.py $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -19,7 +19,7 @@ from topicscope.probing.table import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
 EXECUTED = ("README.md", "docs/probing.md")
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/probing.md", "docs/notation.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/probing.md", "docs/how-sure.md", "docs/notation.md")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
 
