@@ -54,6 +54,7 @@ def render(document: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
 
     def row(name: str, *parts: str) -> Row:
         found = rows(name, *parts)
+        found = [row for row in found if row["quantity"] == parts[0]] or found
         if len(found) > 1:
             raise MissingRowError(f"{name} has {len(found)} rows {' … '.join(parts)}")
         return found[0]

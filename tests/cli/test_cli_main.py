@@ -8,6 +8,7 @@ from importlib import metadata
 
 import cyclopts
 import pytest
+from rich.console import Console
 
 import topicscope
 from topicscope.cli import app, run
@@ -20,6 +21,7 @@ COMMANDS = ("probe", "topics", "theory", "train", "demo")
 @pytest.fixture(autouse=True)
 def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(app, "console", Console())  # else the one of an earlier test, with that test's width
 
 
 def leaves(parent: cyclopts.App = app, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

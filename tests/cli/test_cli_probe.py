@@ -18,7 +18,7 @@ from cli.probe_files import FORMATS, THEMES, WORDS_CSV, corpus_file, jsonl, numb
 from topicscope.probing.passes import UNITS_PER_CHUNK
 from topicscope.probing.result import ProbeResult
 
-FILES = {"result.json", "heads.csv", "documents.parquet", "moments.npz", "heads.png", "report.html"}
+FILES = {"result.json", "heads.csv", "circuits.csv", "documents.parquet", "moments.npz", "heads.png", "report.html"}
 LDA = ("--topics", 3, "--sweeps", 20, "--min-count", 1, "--threshold", 0.1, 0.2)
 MAIN = "from topicscope.cli import main; main()"
 NO_NETWORK = """
@@ -77,7 +77,7 @@ def test_the_terminal_shows_the_answer_the_tables_and_the_papers_rows(
     row = document["table"][0]
     assert shown.startswith(document["headline"]["text"])
     assert f"{row['attention_ratio']:.3f} ±{row['attention_ratio_se']:.3f}" in shown
-    assert f"{row['embedding_cosine_raw_difference']:.4g}" in shown
+    assert f"{row['embedding_cosine_raw_difference']:.3g}" in shown
     assert "Li, Li & Risteski 2023" in shown
     assert f"report: {out / 'report.html'}\n" in shown
     assert all(f"warning: {warning}"[:60] in shown for warning in document["warnings"])
