@@ -109,7 +109,8 @@ def test_topics_dealt_out_anew_are_not_confirmed(corpus, trained, tmp_path) -> N
     dealt = [NAMES[t * v + i] for i in range(v) for t in range(T)]  # one word of each topic after the other
     result = judged(corpus, tmp_path, fitted=lambda: topics(dealt))
     assert result.verdict == "not_confirmed"
-    for criterion in CLAIM.criteria:
+    # At thresholds that do not decide, attention may exceed random weights here; a model without training does not.
+    for criterion in (criterion for criterion in CLAIM.criteria if criterion.decisive):
         assert not any(row["holds"] for row in of(result.rows, criterion.id)), criterion.id
 
 
