@@ -30,7 +30,8 @@ class LayerFactors:
 
     def queries(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """q [token, h, d] and ℓ [token, h] in float32."""
-        rows = self.query.index_select(0, tokens).unflatten(1, (-1, self._width))
+        rows = self.query.index_select(0, tokens)
+        rows = rows.reshape(len(rows), rows.shape[1] // self._width, self._width)
         normaliser = self.normaliser.index_select(0, tokens)
         if self._heads is not None:
             rows, normaliser = rows[:, self._heads], normaliser[:, self._heads]
@@ -38,7 +39,8 @@ class LayerFactors:
 
     def keys(self, tokens: torch.Tensor) -> torch.Tensor:
         """k [token, h, d] in float32, one for each query head."""
-        rows = self.key.index_select(0, tokens).unflatten(1, (-1, self._width))
+        rows = self.key.index_select(0, tokens)
+        rows = rows.reshape(len(rows), rows.shape[1] // self._width, self._width)
         return (rows if self._key_heads is None else rows[:, self._key_heads]).float()
 
     def pairs(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
