@@ -148,8 +148,9 @@ def take(folder: Path) -> None:
     KEPT.mkdir(exist_ok=True)
     for old in KEPT.glob("*.png"):
         old.unlink()
-    for name in ("claims.json", "manifest.json"):
-        shutil.copyfile(folder / name, KEPT / name)
+    shutil.copyfile(folder / "claims.json", KEPT / "claims.json")
+    del manifest["command"]  # it names a folder of the machine; the page tells the command by its options
+    (KEPT / "manifest.json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     for path in sorted((folder / "figures").glob("*.png")):
         with Image.open(path) as picture:
             # A few colours are enough for a drawing, and keep the repository small.

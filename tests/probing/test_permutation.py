@@ -6,7 +6,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from topicscope.probing.permutation import frequency_bands, permutation_test
+from topicscope.probing.bands import frequency_bands
+from topicscope.probing.permutation import permutation_test
 from topicscope.probing.word_pairs import WordPairs
 
 SINGLE, SEVERAL = 1, 3
@@ -147,10 +148,15 @@ def test_nothing_to_compare_has_no_p_value() -> None:
 
 
 def test_bands_are_of_like_size_in_the_order_of_frequency() -> None:
-    counts = np.random.default_rng(0).zipf(1.5, 205)
+    counts = np.random.default_rng(0).zipf(1.5, 205).astype(float)
     bands = frequency_bands(counts)
     assert len(np.unique(bands)) == 10
     assert np.bincount(bands).min() >= 20
     for band in range(9):
         assert counts[bands == band].max() <= counts[bands == band + 1].min()
-    assert (frequency_bands(np.arange(39)) == 0).all()
+    assert frequency_bands(np.arange(39.0)) is None
+
+
+def test_too_few_words_for_two_bands_are_shuffled_in_one() -> None:
+    membership = np.arange(39)[:, None] % 3 == np.arange(3)
+    assert permutation_test(WordPairs(), [membership], np.arange(39), shuffles=2, seed=0).bands == 1

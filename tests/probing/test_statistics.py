@@ -15,7 +15,6 @@ from topicscope.probing.statistics import (
     effective_documents,
     jackknife,
     matched_ratio,
-    pooled_mean,
     ratio_of_means,
 )
 
@@ -92,13 +91,6 @@ def test_a_class_that_is_in_both_means_is_allowed():
     z = corpus(np.random.default_rng(3))
     same = ratio_of_means(moments_of(z), [0], [1], [0], [1])
     assert (same.value, same.se) == (pytest.approx(1), pytest.approx(0, abs=1e-9))
-
-
-def test_pooled_mean_agrees_with_the_jackknife():
-    z = corpus(np.random.default_rng(4), documents=400)
-    estimate = pooled_mean(moments_of(z), [0], [1])
-    assert estimate.value == pytest.approx(z[:, 0].sum() / z[:, 1].sum(), rel=1e-14)
-    assert estimate.se == pytest.approx(slow_jackknife(z, lambda s: s[0] / s[1]), rel=0.02)
 
 
 @pytest.mark.parametrize("bins", [1, 4, 9])
@@ -185,8 +177,7 @@ def test_one_document_has_a_value_without_an_error():
     assert isnan(estimate.interval()[0])
 
 
-def test_a_class_without_pairs_has_no_mean():
-    assert isnan(pooled_mean(Moments.empty(2), [0], [1]).value)
+def test_no_documents_have_no_statistic():
     assert isnan(delta_method(Moments.empty(2), nan, np.zeros(2)).value)
 
 

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
+from topicscope.probing.bands import frequency_bands
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.word_pairs import WordPairs
 from topicscope.progress import Progress, tracked
 
-MOST_BANDS, BAND_WORDS = 10, 20
 # Of labels compared at a time.
 _ENTRIES_AT_A_TIME = 1 << 16
 
@@ -49,14 +49,6 @@ class PermutationTest:
     bands: int
 
 
-def frequency_bands(counts: Int[np.ndarray, "word"]) -> Int[np.ndarray, "word"]:
-    """Band of each word, 0 the rarest: at most 10, of equal numbers of words, at least 20; one where there are few."""
-    number = max(1, min(MOST_BANDS, len(counts) // BAND_WORDS))
-    bands = np.empty(len(counts), dtype=np.int64)
-    bands[np.argsort(counts, kind="stable")] = np.arange(len(counts)) * number // max(1, len(counts))
-    return bands
-
-
 def permutation_test(
     pairs: WordPairs,
     memberships: Sequence[Bool[np.ndarray, "word topic"]],
@@ -71,7 +63,9 @@ def permutation_test(
     counts [word]: occurrences. Words without a topic in any model stay out.
     """
     used = np.flatnonzero(np.any([m.any(1) for m in memberships], axis=0))
-    bands = frequency_bands(counts[used])
+    bands = frequency_bands(counts[used].astype(np.float64))
+    if bands is None:
+        bands = np.zeros(len(used), dtype=np.int64)
     numbers = {"shuffles": shuffles, "words": len(used), "bands": len(np.unique(bands))}
     residuals = _Residuals(pairs, used, len(counts))
     models = [_codes(m[used]) for m in memberships]

@@ -130,19 +130,6 @@ def delta_method(
     return Estimate(function_value, sqrt(max(float(variance), 0.0)), moments.documents, effective=effective)
 
 
-def pooled_mean(moments: Moments, x: Indices, n: Indices) -> Estimate:
-    """Mean of one class, Σx/Σn, with its delta-method error; x, n: indices of the features to sum."""
-    sum_index, count_index = np.ravel(np.asarray(x)), np.ravel(np.asarray(n))
-    count = float(moments.total[count_index].sum())
-    if count <= 0:
-        return Estimate(nan, nan, moments.documents, "the class has no pair")
-    mean = float(moments.total[sum_index].sum()) / count
-    gradient = np.zeros_like(moments.total)
-    np.add.at(gradient, sum_index, 1 / count)
-    np.add.at(gradient, count_index, -mean / count)
-    return delta_method(moments, mean, gradient, effective=effective_documents(moments, x, n))
-
-
 def ratio_of_means(
     moments: Moments,
     x_numerator: Indices,
