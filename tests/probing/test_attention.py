@@ -112,3 +112,9 @@ def test_distances_are_exact_up_to_32_and_every_distance_has_a_bin() -> None:
     assert (np.diff(bins) >= 0).all()
     assert bins.max() < len(DISTANCE_EDGES)
     assert len(np.unique(bins[:4000])) > 50
+
+
+def test_words_without_any_topics_are_numbered_still() -> None:
+    lookup = TopicLookup([], ["a", "b", "a"])
+    assert lookup.encode(["b", None, "a"]).tolist() == [1, -1, 0]
+    assert lookup.bands(lookup.encode(["b", None, "a"])).tolist() == [0, 0, 0]

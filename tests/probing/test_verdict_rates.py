@@ -1,7 +1,7 @@
 """The verdict is rarely wrong where there are no topics, and finds those that a model learned.
 
-TOPICSCOPE_POWER_SEEDS says how many models are trained (12 CPU seconds each, kept in the temporary folder); 10 unless
-given, 100 for the figure that docs/how-sure.md is to hold.
+TOPICSCOPE_POWER_SEEDS says how many models are trained (12 CPU seconds each, kept in the temporary folder): 100 unless
+given, as many as stand behind docs/how-sure.md.
 """
 
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from probing import verdict_rates as rates
 
-POWER_SEEDS = int(os.environ.get("TOPICSCOPE_POWER_SEEDS", "10"))
+POWER_SEEDS = int(os.environ.get("TOPICSCOPE_POWER_SEEDS", "100"))
 
 
 @pytest.mark.long

@@ -38,8 +38,11 @@ class TopicLookup:
         assert len(self.counts) == len(self.words)
         self._index = {word: i for i, word in enumerate(self.words)}
         self._memberships = [c.assignment.membership(self.words) for c in self.configurations]
-        self._topics = [_topic_codes(membership) for membership in self._memberships]
-        self._bands = _bands(self.counts, np.any([m.any(1) for m in self._memberships], axis=0))
+        self._topics = [_padded(_topic_codes(membership)) for membership in self._memberships]
+        has_topic = np.zeros(len(self.words), dtype=bool)
+        for membership in self._memberships:
+            has_topic |= membership.any(1)
+        self._bands = _bands(self.counts, has_topic)
 
     def encode(self, words: Sequence[str | None]) -> np.ndarray:
         """Word index of every token [position] (int64), -1 where the token is no word."""
@@ -58,10 +61,7 @@ class TopicLookup:
 
         int64 [..., position] where every word has at most one topic, else float32 [..., position, topic].
         """
-        table = self._topics[configuration]
-        fill = NO_TOPIC if table.ndim == 1 else 0
-        padded = np.concatenate([table, np.full((1, *table.shape[1:]), fill, dtype=table.dtype)])
-        return np.asarray(padded[words])
+        return np.asarray(self._topics[configuration][words])
 
 
 def _bands(counts: np.ndarray, has_topic: np.ndarray) -> np.ndarray:
@@ -73,6 +73,12 @@ def _bands(counts: np.ndarray, has_topic: np.ndarray) -> np.ndarray:
         middle = (np.append(0, shares[:-1]) + shares) / 2
         bands[has_topic] = (middle / shares[-1] * NUM_BANDS).astype(np.int64)[place]
     return bands
+
+
+def _padded(table: np.ndarray) -> np.ndarray:
+    """With a last row for tokens that are no word, which NOT_A_WORD = -1 picks."""
+    fill = NO_TOPIC if table.ndim == 1 else 0
+    return np.concatenate([table, np.full((1, *table.shape[1:]), fill, dtype=table.dtype)])
 
 
 def _topic_codes(membership: np.ndarray) -> np.ndarray:
