@@ -60,13 +60,23 @@ RUNS = {
 }
 
 
-FINISHED = {"history.jsonl", "manifest.json", "recipe.json", "summary.json", "weights.safetensors"}
+FINISHED = {
+    "history.jsonl",
+    "manifest.json",
+    "recipe.json",
+    "snapshots.npz",
+    "summary.json",
+    "weights.safetensors",
+}
 
 
 def assert_same(found, expected) -> None:
     assert found.weights.keys() == expected.weights.keys()
     for name, value in expected.weights.items():
         np.testing.assert_array_equal(found.weights[name], value, err_msg=name)
+    assert found.snapshots.keys() == expected.snapshots.keys()
+    for name, value in expected.snapshots.items():
+        np.testing.assert_array_equal(found.snapshots[name], value, err_msg=name)
     pd.testing.assert_frame_equal(found.history, expected.history, check_exact=True)
     drop = {"seconds"}
     assert {k: v for k, v in found.summary.items() if k not in drop} == {

@@ -6,10 +6,11 @@ A folder holds
     manifest.json      library versions, machine, command line, seeds
     history.jsonl      one line per seed and measured step
     weights.safetensors  the final matrices, each [seed, …]
+    snapshots.npz      token-by-token matrices of the first seed along training; left out where none is trained
     summary.json       {"schema_version", "summary"}: what `topicscope train --json` prints
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from topicscope.errors import InputError
-from topicscope.records.files import read_json, read_jsonl, write_bytes, write_json, write_jsonl
+from topicscope.records.files import (
+    read_json,
+    read_jsonl,
+    read_npz,
+    write_bytes,
+    write_json,
+    write_jsonl,
+    write_npz,
+)
 from topicscope.records.manifest import Manifest
 
 SCHEMA_VERSION = 1
@@ -31,6 +40,7 @@ RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY = (
     "weights.safetensors",
     "summary.json",
 )
+SNAPSHOTS = "snapshots.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +52,7 @@ class RunRecord:
     history: one row per (seed, step); the columns are listed in `topicscope.training.history`.
     weights: name -> array [seed, …]; `W_V` is [seed, output token, input token] in the paper's orientation.
     summary: final numbers, stages of training and, when the command line made the run, theory beside them.
+    snapshots: matrices of the first seed at up to 20 steps, see `topicscope.training.snapshots`; empty in old records.
     """
 
     config: dict[str, Any]
@@ -49,6 +60,7 @@ class RunRecord:
     history: pd.DataFrame
     weights: dict[str, np.ndarray]
     summary: dict[str, Any]
+    snapshots: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
     def final(self) -> pd.DataFrame:
@@ -75,6 +87,8 @@ class RunRecord:
             folder / WEIGHTS,
             save_tensors({name: np.ascontiguousarray(array) for name, array in self.weights.items()}),
         )
+        if self.snapshots:
+            write_npz(folder / SNAPSHOTS, self.snapshots)
         write_json(folder / SUMMARY, self.document())
         return folder
 
@@ -107,6 +121,7 @@ def load_run(folder: Path | str) -> RunRecord:
         history=pd.DataFrame(read_jsonl(folder / HISTORY)),
         weights=weights,
         summary=document["summary"],
+        snapshots=read_npz(folder / SNAPSHOTS) if (folder / SNAPSHOTS).is_file() else {},
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from topicscope.errors import InputError
 from topicscope.records import read_json, write_bytes, write_json
 from topicscope.records.files import remove_unfinished
-from topicscope.records.run_record import HISTORY, MANIFEST, RECIPE, SUMMARY, WEIGHTS
+from topicscope.records.run_record import HISTORY, MANIFEST, RECIPE, SNAPSHOTS, SUMMARY, WEIGHTS
 
 SCHEMA_VERSION = 1
 POINTER = "checkpoint.json"
@@ -69,7 +69,7 @@ def remove_checkpoint(folder: Path) -> None:
 
 def clear_after_kill(folder: Path) -> None:
     """Remove what a run killed in the middle of a write left half-written; whole files stay."""
-    for name in (RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY, POINTER, "checkpoint-*.safetensors"):
+    for name in (RECIPE, MANIFEST, HISTORY, WEIGHTS, SNAPSHOTS, SUMMARY, POINTER, "checkpoint-*.safetensors"):
         remove_unfinished(folder, name)
 
 

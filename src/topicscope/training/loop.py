@@ -35,6 +35,7 @@ from topicscope.training.history import Meter, measured_steps
 from topicscope.training.loss import check_names, ridge_penalty
 from topicscope.training.optimise import IterateAverage, clip_gradients, learning_rate, make_optimizer, spans_of
 from topicscope.training.recipe import Recipe
+from topicscope.training.snapshots import Snapshots
 from topicscope.training.stages import find_stages
 
 Arrays = Mapping[str, np.ndarray]
@@ -131,6 +132,7 @@ class _Run:
         attention = recipe.model.attention == "trained"
         data = held_out(recipe, self.topic_model, by_query=attention)
         self.meter = Meter(self.engine, self.topic_model, data, references, self.seeds, attention=attention)
+        self.snapshots = Snapshots(self.topic_model, self.engine.frozen, self.total)
         self.average = IterateAverage(t)
         self.digest = _digest(weights_of(self.engine))
         self.step = 0
@@ -165,6 +167,8 @@ class _Run:
                 )
             if self.step == self.total:
                 break
+            if self.snapshots.due(self.step):
+                self.snapshots.take(self.step, weights_of(self.engine))
             if t.clip is not None:
                 clip_gradients(self.parameters, t.clip, by_seed=self.engine.name == "token")
             for group in self.optimizer.param_groups:
@@ -180,6 +184,7 @@ class _Run:
         self.average.apply(self.parameters)
         if not self._finite():
             raise diverged(self.step, objective, self.seeds, folder)
+        self.snapshots.take(self.step, weights_of(self.engine))
         self.final = self.meter.measure(self.step)
         self.seconds = time.monotonic() - began
 
@@ -208,6 +213,7 @@ class _Run:
         self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
         self.average.count = state["averaged"]
         device = self.recipe.training.device
+        self.snapshots.restore({name: value.numpy() for name, value in _under(tensors, "snapshots").items()})
         self.average.sums = {name: value.to(device) for name, value in _under(tensors, "average").items()}
         span = next((s for s in self.spans if s.first < self.step < s.last), None)
         if span is not None:
@@ -220,6 +226,7 @@ class _Run:
             "weights": weights_of(self.engine),
             "optimizer": flatten_optimizer(self.optimizer),
             "average": self.average.sums,
+            "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.state().items()},
         }
         tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
         state = {
@@ -270,7 +277,7 @@ class _Run:
             },
         )
         weights = {name: value.cpu().numpy() for name, value in weights_of(self.engine).items()}
-        return RunRecord(recipe.model_dump(), manifest, history, weights, summary)
+        return RunRecord(recipe.model_dump(), manifest, history, weights, summary, self.snapshots.arrays())
 
 
 def _digest(weights: Mapping[str, Tensor]) -> str:
