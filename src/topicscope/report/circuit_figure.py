@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from topicscope.errors import InputError
-from topicscope.report.figures import STYLE, at_threshold, threshold_label
+from topicscope.report.figures import at_threshold, threshold_label
+from topicscope.report.paper import STYLE, PaperFigure
 
 _MAX_ANNOTATED = (32, 20)
 _UNSURE = 4.0
@@ -39,7 +40,7 @@ def circuit_map(heads: pd.DataFrame, *, circuit: str, place: str, part: str, thr
     limit = max(float(np.nanmax(np.abs(values), initial=0.0)), 2 * _UNSURE)
     norm = SymLogNorm(linthresh=_UNSURE, linscale=0.5, vmin=-limit, vmax=limit, base=10)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = PaperFigure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         axes.patch.set(facecolor="#f2f2f2", edgecolor="#8a8a8a", hatch="////")
         shown = np.ma.masked_invalid(values)

@@ -15,11 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from topicscope.errors import InputError
+from topicscope.report.paper import DIVERGING, STYLE, WIDTHS, Columns, PaperFigure, check_columns
 
 # Above this size the numbers in the cells could no longer be read.
 _MAX_ANNOTATED = (32, 20)
-# Purple below 1, orange above: told apart with every common colour blindness, and by lightness from the middle.
-_DIVERGING = "PuOr_r"
 # Okabe-Ito colours, each with its own marker, so that no meaning hangs on colour alone.
 _MEASURES = (
     ("attention_ratio", "all pairs", "#0072B2", "o"),
@@ -27,13 +26,6 @@ _MEASURES = (
     ("attention_ratio_distance_matched", "distance-matched", "#009E73", "^"),
     ("attention_ratio_position_corrected", "position-corrected", "#CC79A7", "D"),
 )
-STYLE: dict[Any, Any] = {
-    "pdf.fonttype": 42,  # letters embedded as TrueType, so that they can be searched and edited
-    "svg.fonttype": "path",
-    "svg.hashsalt": "topicscope",
-    "text.usetex": False,
-    "font.family": "DejaVu Sans",
-}
 
 
 def ratio_column(table: pd.DataFrame) -> str:
@@ -54,16 +46,24 @@ def threshold_label(threshold: float | None) -> str:
     return "word list" if threshold is None or math.isnan(threshold) else f"{threshold:g}"
 
 
-def head_map(heads: pd.DataFrame, *, part: str, threshold: float | None, title: str | None = None) -> Figure:
+def head_map(
+    heads: pd.DataFrame,
+    *,
+    part: str,
+    threshold: float | None,
+    title: str | None = None,
+    columns: Columns | None = None,
+) -> Figure:
     """Layer × head map of the same-topic / different-topic attention ratio of one part and threshold.
 
     heads: `ProbeResult.heads()`: one row per part, threshold, layer, head (both from 0).
     Colour: log ratio, symmetric about 1, saturating at its 98th percentile (at least 1.1, at most 16; the colour bar
     has arrows where values lie beyond). Brackets: 1 lies within 1.96 standard errors. Hatched: no ratio.
-    Causal parts show the position-corrected ratio.
+    Causal parts show the position-corrected ratio. columns: as wide as one or two columns of a paper, instead of as
+    wide as the numbers in the cells need; cells too small for numbers have none.
 
     Raises:
-        InputError: no such part or threshold in `heads`.
+        InputError: no such part or threshold in `heads`, or another width.
     """
     chosen = at_threshold(heads[heads["part"] == part], threshold)
     if chosen.empty:
@@ -77,21 +77,35 @@ def head_map(heads: pd.DataFrame, *, part: str, threshold: float | None, title: 
     errors[cells] = chosen[f"{column}_se"].to_numpy(dtype=float)
 
     annotated = shape[0] <= _MAX_ANNOTATED[0] and shape[1] <= _MAX_ANNOTATED[1]
-    cell = (0.56, 0.32) if annotated else (0.13, 0.13)
-    size = (max(shape[1] * cell[0] + 1.9, 4.6), max(shape[0] * cell[1] + 1.5, 2.4))
+    if check_columns(columns) is None:
+        letters, cell = 8.0, (0.56, 0.32) if annotated else (0.13, 0.13)
+        size = (max(shape[1] * cell[0] + 1.9, 4.6), max(shape[0] * cell[1] + 1.5, 2.4))
+    else:
+        letters, wide = 6.0, (WIDTHS[columns or "double"] - 1.35) / shape[1]
+        annotated = annotated and wide >= 0.36
+        size = (WIDTHS[columns or "double"], max(shape[0] * min(0.26, 1.2 * wide) + 1.0, 1.6))
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = PaperFigure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
-        _draw_heads(figure, axes, values, errors, annotated)
+        _draw_heads(figure, axes, values, errors, annotated, letters)
         name = "position-corrected ratio" if column != "attention_ratio" else "ratio"
         text = title if title is not None else "Same-topic / different-topic attention"
-        lines = textwrap.wrap(f"{text} ({part}, θ = {threshold_label(threshold)}, {name})", int(size[0] * 9.5))
+        lines = textwrap.wrap(
+            f"{text} ({part}, θ = {threshold_label(threshold)}, {name})",
+            int(size[0] * (9.5 if columns is None else 13)),
+        )
         # parse_math off: a model's name may hold dollar signs.
-        axes.set_title("\n".join(lines), fontsize=10, loc="left", parse_math=False)
+        axes.set_title("\n".join(lines), fontsize=10 if columns is None else 7.5, loc="left", parse_math=False)
+        if columns is not None:
+            axes.tick_params(labelsize=6.5)
+            for label in (axes.xaxis.label, axes.yaxis.label):
+                label.set_fontsize(7)
     return figure
 
 
-def _draw_heads(figure: Figure, axes: Axes, values: np.ndarray, errors: np.ndarray, annotated: bool) -> None:
+def _draw_heads(
+    figure: Figure, axes: Axes, values: np.ndarray, errors: np.ndarray, annotated: bool, letters: float
+) -> None:
     known = values[np.isfinite(values) & (values > 0)]
     strongest = float(np.quantile(np.abs(np.log(known)), 0.98)) if known.size else 0.0
     limit = math.exp(min(max(strongest, math.log(1.1)), math.log(16.0)))
@@ -100,7 +114,7 @@ def _draw_heads(figure: Figure, axes: Axes, values: np.ndarray, errors: np.ndarr
     shown = np.ma.masked_invalid(np.clip(values, 1 / limit, limit))
     rows, columns = values.shape
     # `pcolormesh` draws edges where `imshow` blurs them; rasterised, as 48 × 64 vector squares make a heavy file.
-    mesh = axes.pcolormesh(shown, norm=norm, cmap=_DIVERGING, rasterized=not annotated, edgecolors="white", lw=0.3)
+    mesh = axes.pcolormesh(shown, norm=norm, cmap=DIVERGING, rasterized=not annotated, edgecolors="white", lw=0.3)
     axes.set(xlim=(0, columns), ylim=(rows, 0), xlabel="head", ylabel="layer")
     for axis, count in ((axes.xaxis, columns), (axes.yaxis, rows)):
         step = 1 if annotated else max(1, math.ceil(count / 16))
@@ -118,7 +132,8 @@ def _draw_heads(figure: Figure, axes: Axes, values: np.ndarray, errors: np.ndarr
     ticks = tuple(float(t) for t in marks if 1 / limit <= t <= limit)
     bar.set_ticks(ticks, labels=[f"{t:.3g}" for t in ticks])
     bar.ax.yaxis.set_minor_locator(NullLocator())
-    bar.set_label("1 = no difference (log scale)", fontsize=8)
+    bar.ax.tick_params(labelsize=letters)
+    bar.set_label("1 = no difference (log scale)", fontsize=letters)
     if not annotated:
         return
     for (row, column), value in np.ndenumerate(values):
@@ -134,12 +149,12 @@ def _draw_heads(figure: Figure, axes: Axes, values: np.ndarray, errors: np.ndarr
             f"({number})" if unsure else number,
             ha="center",
             va="center",
-            fontsize=8,
+            fontsize=letters,
             color="white" if dark else "#1a1a1a",
         )
 
 
-def ratio_figure(table: pd.DataFrame) -> Figure:
+def ratio_figure(table: pd.DataFrame, *, columns: Columns | None = None) -> Figure:
     """Attention ratios by threshold with 95 % intervals, the random-weights band and the paper's BERT row.
 
     table: `ProbeResult.table()`; one panel per part with measured rows. Intervals hold the spread over documents and
@@ -155,7 +170,8 @@ def ratio_figure(table: pd.DataFrame) -> Figure:
     parts = list(dict.fromkeys(measured["part"]))
     paper = table[(table["source"] == "paper") & (table["model"] == "BERT")]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(max(6.4, 3.4 * len(parts)), 4.0), layout="constrained")
+        width = max(6.4, 3.4 * len(parts)) if check_columns(columns) is None else WIDTHS[columns or "double"]
+        figure = PaperFigure(figsize=(width, 4.0 if columns is None else 3.0), layout="constrained")
         panels = np.atleast_1d(figure.subplots(1, len(parts), sharey=True))
         legend: dict[str, Any] = {}
         for axes, part in zip(panels, parts, strict=True):
@@ -164,7 +180,14 @@ def ratio_figure(table: pd.DataFrame) -> Figure:
             axes.set_title(part, fontsize=10)
             legend |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
         panels[0].set_ylabel("same-topic / different-topic attention")
-        figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+        figure.legend(
+            legend.values(),
+            legend.keys(),
+            loc="outside lower center",
+            ncols=3 if width > 5 else 2,
+            fontsize=8 if width > 5 else 6.5,
+            frameon=False,
+        )
     return figure
 
 

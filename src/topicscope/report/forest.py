@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from topicscope.report.figures import STYLE
+from topicscope.report.paper import STYLE
 from topicscope.report.reproduction_record import Row
 
 MEASURED, THEORY, PAPER = "#0072B2", "#D55E00", "#000000"  # Okabe-Ito; markers differ as well

@@ -9,7 +9,7 @@ blocks of tokens that follow each other in the order of topics.
 | token | [token] | token ids in the order of rows and columns: [MASK], then words by their likeliest topic |
 | topic | [token] | likeliest topic of each token of `token`, -1 for [MASK] |
 | edge | [bin + 1] | bin b holds the tokens from edge[b] up to edge[b + 1] of that order; single tokens where they fit |
-| W_V | [frame bin bin] | W_pred W_V W_E, [output token, input token]: W_V itself with one-hot embeddings; if it is trained |
+| W_V | [frame bin bin] | W_pred W_V W_E, [output token, input token], if trained: W_V itself with one-hot embeddings |
 | E | [frame bin bin] | the Gram matrix W_Eᵀ W_E of trained embeddings |
 | logits | [frame bin bin] | (W_K W_E)ᵀ (W_Q W_E) / √d_a, [key, query], of one trained head |
 """
@@ -27,7 +27,7 @@ MOST_BINS = 200
 
 def snapshot_steps(steps: int) -> list[int]:
     """At most 20 steps: 0, then evenly spaced in log(step) up to the last."""
-    return sorted({0} | {int(round(s)) for s in np.geomspace(1, steps, MOST_FRAMES - 1)})
+    return sorted({0} | {round(s) for s in np.geomspace(1, steps, MOST_FRAMES - 1).tolist()})
 
 
 class Snapshots:
@@ -93,4 +93,4 @@ def block_mean(matrix: np.ndarray, edge: np.ndarray) -> np.ndarray:
         return matrix
     sizes = np.diff(edge)
     rows = np.add.reduceat(matrix.astype(np.float64), edge[:-1], axis=0)
-    return np.add.reduceat(rows, edge[:-1], axis=1) / np.outer(sizes, sizes)
+    return np.asarray(np.add.reduceat(rows, edge[:-1], axis=1) / np.outer(sizes, sizes))
