@@ -9,6 +9,7 @@ import pytest
 TESTS = Path(__file__).parent
 VIEW, FAULTS = "probing/test_model_view.py", "probing/test_model_faults.py"
 ALIGNMENT, LDA, UNITS = "probing/test_alignment.py", "topics/test_lda.py", "topics/test_text_units.py"
+SINKS, COHERENCE, TOPICS = "probing/test_sinks.py", "topics/test_coherence.py", "cli/test_cli_topics.py"
 FAMILIES = "probing/test_family_symptoms.py"
 RESULT, LOADING, CLI = "probing/test_probe_symptoms.py", "probing/test_loading.py", "cli/test_cli_probe.py"
 
@@ -35,6 +36,7 @@ SYMPTOMS: dict[int, list[tuple[str, str]]] = {
         (VIEW, "test_symptoms_1_and_7_the_model_is_left_as_it_was_found"),
     ],
     8: [(VIEW, "test_symptom_8_neither_batch_nor_padding_side_matters")],
+    9: [(SINKS, "test_symptom_9_a_sink_is_seen_in_its_head_and_excluded")],
     10: [
         (ALIGNMENT, "test_symptom_10_specials_and_punctuation_are_never_words"),
         (VIEW, "test_symptom_10_encoder_decoder_and_cross_attention_are_kept_apart"),
@@ -60,6 +62,10 @@ SYMPTOMS: dict[int, list[tuple[str, str]]] = {
     20: [
         (LDA, "test_symptom_20_phi_is_float64_finite_and_distinct_at_120_topics"),
         (LDA, "test_symptom_20_nan_and_duplicate_topics_are_errors"),
+    ],
+    21: [
+        (COHERENCE, "test_symptom_21_what_is_undefined_is_counted_and_explained"),
+        (TOPICS, "test_symptom_21_coherence_is_shown_for_each_topic_with_its_nan_count_and_reason"),
     ],
     22: [(LDA, "test_symptom_22_one_seed_gives_identical_topics_and_says_where")],
     23: [
@@ -119,7 +125,7 @@ def test_every_symptom_has_its_tests(number: int) -> None:
 
 
 def test_the_audit_covers_what_it_should() -> None:
-    assert sorted(SYMPTOMS) == [*range(1, 9), *range(10, 21), *range(22, 28), 29]
+    assert sorted(SYMPTOMS) == [*range(1, 28), 29]
 
 
 def test_the_number_is_read_as_a_number() -> None:

@@ -15,6 +15,9 @@ import pandas as pd
 import pytest
 
 from cli.probe_files import FORMATS, THEMES, WORDS_CSV, corpus_file, jsonl, numbers, probe, result, save_model, texts
+from topicscope.cli import probe as cli_probe
+from topicscope.errors import InputError
+from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import UNITS_PER_CHUNK
 from topicscope.probing.result import ProbeResult
 
@@ -148,6 +151,46 @@ def test_one_seed_gives_identical_numbers_and_another_seed_others(model: Path, c
     for name in ("moments.npz", "topics.npz"):
         with np.load(tmp_path / "a" / name) as a, np.load(tmp_path / "b" / name) as b:
             assert all(np.array_equal(a[key], b[key]) for key in a.files if key != "provenance")
+
+
+def test_every_option_reaches_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option that is parsed and then forgotten would be believed."""
+    given = {
+        "threshold": (0.1, 0.3),
+        "unit": "passage",
+        "max_units": 7,
+        "controls": 2,
+        "permutations": 11,
+        "exclude_sinks": True,
+        "topic_seeds": 3,
+        "overlap": "keep",
+        "pieces": "merge",
+        "layers": (1,),
+        "heads": (0, 2),
+        "contextual": True,
+        "profile": 9,
+        "language": "fr",
+        "min_count": 2,
+        "sweeps": 13,
+        "seed": 5,
+        "batch_tokens": 99,
+        "batch_size": 4,
+    }
+    assert given.keys() == ProbeOptions.model_fields.keys() - {"padding"}, "padding has no option"
+    assert all(ProbeOptions.model_fields[name].default != value for name, value in given.items())
+    words: list[object] = []
+    for name, value in given.items() - {("controls", 2)}:
+        words.append(f"--{name.replace('_', '-')}")
+        words += [] if value is True else value if isinstance(value, tuple) else [value]
+    heard: dict[str, Any] = {}
+
+    def stop(*_: object, **options: Any) -> None:
+        heard.update(options)
+        raise InputError("stop here")
+
+    monkeypatch.setattr(cli_probe, "run_probe", stop)
+    assert probe("minilm", *words, controls=2) == 2
+    assert {name: heard.get(name) for name in given} == given
 
 
 def test_without_out_the_result_goes_under_topicscope_runs(

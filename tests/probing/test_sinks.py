@@ -1,14 +1,19 @@
 """Attention without the keys that draw it anyway, against rows that are made again pair by pair."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 
 import tiny
+import topicscope
 from probing.test_attention import prepared
+from probing.test_probe import themed_documents, word_list  # noqa: F401 - a fixture
 from probing.twin import attention_of, class_of, words_of
 from topicscope.probing.attention import sum_attention
 from topicscope.probing.batches import make_batches
-from topicscope.probing.model import view_model
+from topicscope.probing.model import ModelView, view_model
 from topicscope.topics.pairs import PairClass
 
 
@@ -45,3 +50,39 @@ def test_sums_without_sinks_equal_rows_made_again(family: str, side: str) -> Non
     for part in sum_attention(view, batches, units, np.zeros(len(units), dtype=int), lookup, exclude_sinks=True):
         np.testing.assert_array_equal(part.counts[0, 0], want[part.part.name][:, 1])
         np.testing.assert_allclose(part.heads[0, 0].mean((0, 1)), want[part.part.name][:, 0], rtol=1e-4, atol=1e-9)
+
+
+SINK_HEAD = 1
+
+
+def with_a_sink(strength: float) -> ModelView:
+    """A GPT-2 of which one head of layer 0 adds `strength` to the score of position 0, and changes no other score."""
+    view = view_model(*tiny.build("gpt2"))
+    model, width = view._model, 32
+    first = torch.zeros(width)
+    first[0], first[1] = 1, -1  # its mean is 0, so that the layer norm keeps what is at right angles to it
+    key, query = width + (SINK_HEAD + 1) * 8 - 1, (SINK_HEAD + 1) * 8 - 1  # the head's last dimension is free for this
+    with torch.no_grad():
+        for table in (model.wte.weight, model.wpe.weight):
+            table.sub_(torch.outer(table @ first, first) / 2)
+        model.wpe.weight[0] += 100 * first
+        attention = model.h[0].attn.c_attn
+        attention.weight[:, [query, key]] = 0
+        attention.bias[query], attention.bias[key] = 1, 0
+        attention.weight[:, key] = first / 8**0.5 * strength
+    return view
+
+
+def test_symptom_9_a_sink_is_seen_in_its_head_and_excluded(word_list: Path) -> None:  # noqa: F811
+    options = {"documents": themed_documents(), "topics": word_list, "controls": 0, "permutations": 0, "layers": [0]}
+    plain, sunk = (topicscope.probe(with_a_sink(s), exclude_sinks=True, **options) for s in (0, 6))
+    one, other = (result.heads()["first_token"].to_numpy() for result in (plain, sunk))
+    assert one.max() < 0.4
+    assert other[SINK_HEAD] > 0.95
+    np.testing.assert_allclose(np.delete(other, SINK_HEAD), np.delete(one, SINK_HEAD), rtol=1e-5)
+    before, after = (r.table().query("source == 'measured'").iloc[0] for r in (plain, sunk))
+    assert abs(after["attention_ratio"] / before["attention_ratio"] - 1) > 0.01
+    for name in ("attention_ratio", "attention_ratio_distinct_distance_matched"):
+        for end in ("", "_se", "_low", "_high"):
+            column = f"{name}_sinks_excluded{end}"
+            assert after[column] == pytest.approx(before[column], rel=1e-3), column

@@ -20,7 +20,6 @@ from topicscope.probing.options import ProbeOptions
 from topicscope.probing.paper import paper_rows
 from topicscope.probing.probe import probe
 from topicscope.probing.result import ProbeResult
-from topicscope.probing.statistics import Estimate
 from topicscope.probing.topic_source import FittedTopics, configurations_of
 from topicscope.progress import Progress
 from topicscope.topics.lda import Topics
@@ -90,7 +89,8 @@ def model_rows(
 ) -> list[Row]:
     """Knowl 7's measures of one model at every threshold, each followed by that of its random weights.
 
-    Attention: the ratio of the first part (a causal part's by row position corrected), ± t·se clustered by article.
+    Attention: the ratio of the first part (a causal part's by row position corrected) with the probe's interval,
+    clustered by article.
     Embeddings at the output of the embedding layer: S - D, which is defined where a ratio is not, ± t·se of the
     jackknife over words; and S/D beside the paper's, where D is away from 0. Random weights: mean over
     initialisations ± t·se.
@@ -125,11 +125,11 @@ def _attention(model: Probed, result: ProbeResult, theta: float, decides: bool, 
     table, drawn = result.rows, result.controls
     chosen = (table["source"] == "measured") & (table["part"] == part.name) & (table["threshold"] == theta)
     found = table[chosen].iloc[0]
-    estimate = Estimate(float(found[ratio]), float(found[f"{ratio}_se"]), int(result.headline["documents"]))
     values = drawn[(drawn["part"] == part.name) & (drawn["threshold"] == theta)][ratio]
     control = measured_row(None, f"{what}, random weights", values) | _about(model, theta)
-    row = exact_row(_judged(model, "attention", decides), what, estimate.value, paper=paper)
-    return [_beside(row, estimate.interval()[1] - estimate.value, control) | _about(model, theta), control]
+    row = exact_row(_judged(model, "attention", decides), what, float(found[ratio]), paper=paper)
+    # The probe's own interval: t of the effective number of articles, of which a few long ones leave few.
+    return [_beside(row, float(found[f"{ratio}_high"] - found[ratio]), control) | _about(model, theta), control]
 
 
 def _embeddings(

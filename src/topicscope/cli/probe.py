@@ -170,6 +170,7 @@ def probe(
             layers=layers,
             heads=heads,
             contextual=contextual,
+            profile=profile,
             batch_tokens=batch_tokens,
             batch_size=batch_size,
             device=device,
