@@ -83,10 +83,32 @@ def layouts_of(view: ModelView) -> dict[str, Layout]:
     return {part.name: known[part.name] if isinstance(known, dict) else known for part in view.parts}
 
 
+def attention_weights(view: ModelView) -> Iterator[tuple[str, int, dict[str, Float[Tensor, "out in"]]]]:
+    """(part, layer, {"W_Q", "W_K", "W_V", "W_O"}) of every layer that is read, float64 on the CPU, heads side by side.
+
+    Layers that share one module (ALBERT) give the same matrices.
+
+    Raises:
+        UnsupportedModelError: see `layouts_of`.
+    """
+    layouts = layouts_of(view)
+    for part, pattern in zip(view.parts, view._family.parts, strict=True):
+        found = _Part(view, part, layouts[part.name], pattern)
+        for number in part.layers:
+            (W_Q, _), (W_K, _), (W_V, _), (W_O, _) = found.maps(number)
+            yield part.name, number, {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}
+
+
 def circuit_factors(
-    view: ModelView, token_ids: Int64[Tensor, " word"], output_embeddings: Float[Tensor, "token width"] | None = None
+    view: ModelView,
+    token_ids: Int64[Tensor, " word"],
+    output_embeddings: Float[Tensor, "token width"] | None = None,
+    *,
+    direct_values_only: bool = False,
 ) -> Iterator[CircuitFactors]:
     """The circuits between the tokens, layer by layer, for every part, place and circuit.
+
+    direct_values_only: of the circuits only OV at the place "raw", which needs no forward pass.
 
     output_embeddings: W_U [token, d]; the input embeddings, as they enter the layers, where there are none or where
     they are of another width (ALBERT, ELECTRA).
@@ -97,7 +119,11 @@ def circuit_factors(
     layouts = layouts_of(view)
     with torch.inference_mode(), evaluating(view._model):
         for part, pattern in zip(view.parts, view._family.parts, strict=True):
-            yield from _Part(view, part, layouts[part.name], pattern).factors(token_ids, output_embeddings)
+            found = _Part(view, part, layouts[part.name], pattern)
+            if direct_values_only:
+                yield from found.direct_values(token_ids, output_embeddings)
+            else:
+                yield from found.factors(token_ids, output_embeddings)
 
 
 class _Part:
@@ -109,12 +135,21 @@ class _Part:
         names = [found[id(module)] for module in attention_modules(self._model, pattern)]
         self._layers = [self._model.get_submodule(name.removesuffix(f".{layout.attention}")) for name in names]
 
+    def maps(self, number: int) -> list[tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]]:
+        """Weight and bias of the maps to queries, keys, values and of the output of a layer."""
+        layer = self._layers[self._module_of(number)]
+        return [*self._split(layer), self._weights(self._layout.output, layer)]
+
+    def direct_values(self, ids: Int64[Tensor, " word"], W_U: Tensor | None) -> Iterator[CircuitFactors]:
+        raw, u = self._words(ids, W_U)
+        for number in self._part.layers:
+            layer = self._layers[self._module_of(number)]
+            written = self._folded(self._layout.after, u, layer, transposed=True)
+            name, where = (self._layout.norm, layer) if self._part.name != "cross" else (self._layout.source_norm, None)
+            yield self._values(number, "raw", self._heads(layer), written, self._folded(name, raw, where))
+
     def factors(self, ids: Int64[Tensor, " word"], W_U: Tensor | None) -> Iterator[CircuitFactors]:
-        e = self._view.embedding_matrix()[ids].double()
-        raw = e if not self._layout.project else e @ self._weights(self._layout.project)[0].T
-        width = raw.shape[1]
-        u = W_U[ids].detach().cpu().double() if W_U is not None and W_U.shape[1] == width else raw
-        u = self._folded(self._layout.final, u, transposed=True)
+        raw, u = self._words(ids, W_U)
         queries, keys = self._layer_outputs(ids)
         for number in self._part.layers:
             layer = self._layers[self._module_of(number)]
@@ -126,8 +161,19 @@ class _Part:
             y = x if self._part.name != "cross" else self._folded(self._layout.source_norm, raw)
             for place, (q, k), bias in (("raw", (x, y), 0.0), ("layer", (norm(queries), source(keys)), 1.0)):
                 yield self._factors(number, place, "QK", *self._scores(layer, heads, q, k, bias))
-                values = torch.einsum("wd,hvd->hwv", k, heads.W_V)
-                yield self._factors(number, place, "OV", torch.einsum("wd,hdv->hwv", written, heads.W_O), values)
+                yield self._values(number, place, heads, written, k)
+
+    def _words(self, ids: Tensor, W_U: Tensor | None) -> tuple[Float[Tensor, "word d"], Float[Tensor, "word d"]]:
+        """Input and output embeddings, the latter through the last norm."""
+        e = self._view.embedding_matrix()[ids].double()
+        raw = e if not self._layout.project else e @ self._weights(self._layout.project)[0].T
+        width = raw.shape[1]
+        u = W_U[ids].detach().cpu().double() if W_U is not None and W_U.shape[1] == width else raw
+        return raw, self._folded(self._layout.final, u, transposed=True)
+
+    def _values(self, layer: int, place: str, heads: _Heads, written: Tensor, x: Tensor) -> CircuitFactors:
+        values = torch.einsum("wd,hvd->hwv", x, heads.W_V)
+        return self._factors(layer, place, "OV", torch.einsum("wd,hdv->hwv", written, heads.W_O), values)
 
     def _factors(self, layer: int, place: str, circuit: str, left: Tensor, right: Tensor) -> CircuitFactors:
         heads = list(self._part.heads)
@@ -179,22 +225,25 @@ class _Part:
         bias = getattr(module, "bias", None)
         return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach().cpu().double()
 
-    def _heads(self, layer: torch.nn.Module) -> _Heads:
+    def _split(self, layer: torch.nn.Module) -> list[tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]]:
+        """Weight and bias of the maps to queries, keys and values."""
         layout, h = self._layout, self._part.num_heads
         if layout.fused:
             weight, bias = self._weights(layout.query, layer)
             shape = (3, h, -1) if layout.fused == "thirds" else (h, 3, -1)
             axis = shape.index(3)
-            split = [
+            return [
                 (w.flatten(0, 1), b.flatten())
                 for w, b in zip(
                     weight.reshape(*shape, weight.shape[1]).unbind(axis), bias.reshape(shape).unbind(axis), strict=True
                 )
             ]
-        else:
-            split = [self._weights(name, layer) for name in (layout.query, layout.key, layout.value)]
-        (W_Q, b_Q), (W_K, b_K), (W_V, _) = split
-        W_O = self._weights(layout.output, layer)[0]
+        return [self._weights(name, layer) for name in (layout.query, layout.key, layout.value)]
+
+    def _heads(self, layer: torch.nn.Module) -> _Heads:
+        h = self._part.num_heads
+        (W_Q, b_Q), (W_K, b_K), (W_V, _) = self._split(layer)
+        W_O = self._weights(self._layout.output, layer)[0]
         shared = [self._part.key_value_head(head) for head in range(h)]
         groups = max(shared) + 1
         k = len(W_Q) // h
@@ -205,7 +254,7 @@ class _Part:
             key_bias=b_K.reshape(groups, k)[shared],
             W_V=W_V.reshape(groups, -1, W_V.shape[1])[shared],
             W_O=W_O.reshape(len(W_O), h, -1).swapaxes(0, 1),
-            scale=_scale(layer.get_submodule(layout.attention), k),
+            scale=_scale(layer.get_submodule(self._layout.attention), k),
         )
 
     def _normed(self, name: str, layer: torch.nn.Module | None = None) -> Callable[[Tensor], Tensor]:

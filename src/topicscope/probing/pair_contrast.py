@@ -95,6 +95,24 @@ class WordPairs:
             z_turned=turned,
         )
 
+    def shuffled(
+        self, first: Int[np.ndarray, "pair"], second: Int[np.ndarray, "pair"], values: Float[np.ndarray, "head pair"]
+    ) -> tuple[Float[np.ndarray, "head"], Float[np.ndarray, "head"]]:
+        """z and z_banded of Σ_same A for a symmetric A of which only some entries are not 0, as in `PairContrast`.
+
+        first, second: the two words of each entry, every unordered pair of distinct words at most once.
+        """
+        signature = self._sets.astype(np.float32)
+        shared = (signature @ signature.T > 0)[self._group[first], self._group[second]]
+        gamma = 2 * values @ shared.astype(np.float64)
+        mean_square = 2 * (values**2).sum(1) / max(self.num_words * (self.num_words - 1), 1)
+        strata = self._strata if self.same_pairs and self.different_pairs else []
+        scores = [
+            self._scored(_Blocks.of_entries(first, second, values, stratum), gamma, mean_square) for stratum in strata
+        ]
+        scores += [gamma * nan] * (2 - len(scores))
+        return scores[0], scores[1]
+
     def _z_turned(self, left: Factors, right: Factors) -> Float[np.ndarray, "head"]:
         if not self.same_pairs or not self.different_pairs:
             return np.full(len(left), nan)
@@ -141,11 +159,15 @@ class WordPairs:
         strata: Int[np.ndarray, "word"],
     ) -> Float[np.ndarray, "head"]:
         """Γ = Σ_{i≠j} A_ij B_ij, B = [i, j share a topic], in standard deviations under shuffles within strata."""
-        A = _Blocks.of_form(left, right, own, strata)
-        m = int(strata.max()) + 1
-        x = np.eye(m)[strata][None]  # [1 word stratum]: B's sums by stratum are those of indicators
-        B = _Blocks.of_relation(self._shared(x)[0] - x[0], strata)
-        mean, variance = _permutation_moments(A, B, np.bincount(strata, minlength=m))
+        return self._scored(_Blocks.of_form(left, right, own, strata), gamma, mean_square)
+
+    def _scored(
+        self, A: "_Blocks", gamma: Float[np.ndarray, "head"], mean_square: Float[np.ndarray, "head"]
+    ) -> Float[np.ndarray, "head"]:
+        m = int(A.strata.max()) + 1
+        x = np.eye(m)[A.strata][None]  # [1 word stratum]: B's sums by stratum are those of indicators
+        B = _Blocks.of_relation(self._shared(x)[0] - x[0], A.strata)
+        mean, variance = _permutation_moments(A, B, np.bincount(A.strata, minlength=m))
         known = variance > 1e-13 * mean_square * self.same_pairs  # else rounding in place of 0
         return np.where(known, (gamma - mean) / np.sqrt(np.where(known, variance, 1)), nan)
 
@@ -181,6 +203,21 @@ class _Blocks:
         squares = (straight + straight.swapaxes(1, 2) + 2 * crossed) / 4
         squares[:, np.arange(m), np.arange(m)] -= _sums((own**2)[..., None], strata, m)[..., 0]
         return cls(words, squares, strata)
+
+    @classmethod
+    def of_entries(
+        cls,
+        first: Int[np.ndarray, "pair"],
+        second: Int[np.ndarray, "pair"],
+        values: Float[np.ndarray, "head pair"],
+        strata: Int[np.ndarray, "word"],
+    ) -> "_Blocks":
+        """Of a symmetric form with these entries in both directions, and zeros elsewhere."""
+        n, m = len(strata), int(strata.max()) + 1
+        a, b = strata[first], strata[second]
+        words = [np.bincount(first * m + b, v, n * m) + np.bincount(second * m + a, v, n * m) for v in values]
+        squares = [np.bincount(a * m + b, v**2, m * m) + np.bincount(b * m + a, v**2, m * m) for v in values]
+        return cls(np.reshape(words, (-1, n, m)), np.reshape(squares, (-1, m, m)), strata)
 
     @classmethod
     def of_relation(cls, partners: Float[np.ndarray, "word stratum"], strata: Int[np.ndarray, "word"]) -> "_Blocks":
