@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import InputError
+from topicscope.models import ModelConfig
 from topicscope.records.run_record import RunRecord
+from topicscope.theory.attention_optimum import topicwise_attention_optimum
 from topicscope.theory.value_matrix import (
     diagonal_value_matrix,
     minimum_norm_value_matrix,
@@ -86,7 +88,7 @@ def _infinite_setting(recipe: Recipe, topics: TopicModel) -> Setting:
 
 
 def add_theory(record: RunRecord, recipe: Recipe) -> None:
-    """Put `value_matrix` or `embedding` into the record's summary, measured and theory side by side."""
+    """Put `value_matrix`, `embedding` or `attention` into the record's summary, measured and theory side by side."""
     final = record.summary["final"]
     if "W_V_diagonal" in final[0] and "W_V" not in record.summary["frozen"]:
         theory, reason = _value_theory(recipe)
@@ -99,6 +101,13 @@ def add_theory(record: RunRecord, recipe: Recipe) -> None:
         gaps = [(1 - own) * row["E_same"] + own * row["E_diagonal"] - row["E_different"] for row in final]
         theory, reason = _embedding_theory(recipe)
         record.summary["embedding"] = _beside({"gap": gaps}, theory, reason)
+    if all(row.get("attention_different_topic") for row in final):
+        ratios = {
+            n: [row[f"attention_{n}"] / row["attention_different_topic"] for row in final]
+            for n in ("same_word", "same_topic")
+        }
+        theory, reason = _attention_theory(recipe)
+        record.summary["attention"] = _beside(ratios, theory, reason)
 
 
 def _beside(measured: dict[str, list[float]], theory: dict[str, float] | None, reason: str | None) -> dict[str, Any]:
@@ -110,9 +119,7 @@ def _beside(measured: dict[str, list[float]], theory: dict[str, float] | None, r
 
 def _value_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
     model, setting = recipe.model, recipe.setting()
-    plain = model.head == "tied" and model.bias == "zero" and model.embedding == "one-hot"
-    plain = plain and (model.layers, model.heads, model.positions, model.feed_forward) == (1, 1, 0, 0)
-    if not plain or model.residual or model.layer_norm or model.output_projection:
+    if not _is_plain(model):
         return None, "the model is not Theorem 2's"
     if setting is None:
         return None, "the closed form needs disjoint topics of one size, τ topics a document and one length"
@@ -137,3 +144,24 @@ def _embedding_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | No
     infinite = replace(setting, document_length=None)
     rank = min(1.0, (model.width - 1) / (setting.num_topics - 1))
     return {"gap": rank / (infinite.a * setting.words_per_topic)}, None
+
+
+def _attention_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
+    """The best topic-wise weights of Theorems 3 and 4 at the document length, relative to a different topic's word."""
+    model, setting = recipe.model, recipe.setting()
+    value = {"theorem-2": "block", "diagonal": "diagonal"}.get(recipe.arrays.get("W_V", ""))
+    if setting is None:
+        return None, "the best topic-wise weights need disjoint topics of one size, τ topics a document and one length"
+    if recipe.training.loss != "squared":
+        return None, "Theorems 3 and 4 speak of the squared loss"
+    if model.value != "fixed" or value is None or model.attention != "trained" or not _is_plain(model):
+        return None, "Theorems 3 and 4 need W_V frozen at the closed form theorem-2 or diagonal, and nothing beside it"
+    best = topicwise_attention_optimum(setting, "block" if value == "block" else "diagonal")
+    return {"same_word": best.beta, "same_topic": best.alpha}, None
+
+
+def _is_plain(model: ModelConfig) -> bool:
+    """One layer and one head, one-hot embeddings, a tied head without bias, and nothing else."""
+    plain = model.head == "tied" and model.bias == "zero" and model.embedding == "one-hot"
+    plain = plain and (model.layers, model.heads, model.positions, model.feed_forward) == (1, 1, 0, 0)
+    return plain and not (model.residual or model.layer_norm or model.output_projection)

@@ -82,7 +82,11 @@ def show(record: RunRecord, recipe: Recipe, folder: Path) -> None:
     engine = f"{summary['engine']} engine" + (f" ({summary['engine_reason']})" if summary["engine_reason"] else "")
     title = f"{summary['name']}: {summary['seeds']} seed(s), {summary['steps']} steps, {engine}, {summary['seconds']} s"
     print_lines([title, *([recipe.description] if recipe.description else []), ""])
-    for name, heading in (("value_matrix", "W_V: block means"), ("embedding", "E = W_Eᵀ W_E: same - different topic")):
+    for name, heading in (
+        ("value_matrix", "W_V: block means"),
+        ("embedding", "E = W_Eᵀ W_E: same - different topic"),
+        ("attention", "Attention relative to pairs of different topics, and the best topic-wise weights"),
+    ):
         if name in summary:
             _print_beside(heading, summary[name])
     print_table(

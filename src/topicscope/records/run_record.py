@@ -12,7 +12,7 @@ A folder holds
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -72,6 +72,25 @@ class RunRecord:
         values = self.final.drop(columns=["seed", "step"]).astype(float)
         table = pd.DataFrame({"mean": values.mean(), "sd": values.std(ddof=1)})
         return table.rename_axis("measurement").reset_index()
+
+    def plot(self, kind: str = "norms", *, columns: Literal["single", "double"] = "double", **more: Any) -> Any:
+        """A matplotlib figure as wide as one or two columns of a paper.
+
+        kind: "norms", "losses", "stages", "attention", and heat maps of the first seed: "values" (W_V), "gram" (the
+        embeddings' W_Eᵀ W_E), "logits" (of attention), which take `step` as well.
+
+        Raises:
+            InputError: no such kind, or the run lacks what it would show.
+        """
+        from topicscope.report.training_figures import draw_run
+
+        return draw_run(self, kind, columns, **more)[1]
+
+    def plot_data(self, kind: str = "norms", **more: Any) -> Any:
+        """The numbers that `plot` shows: a DataFrame, or arrays by name for a heat map."""
+        from topicscope.report.training_figures import draw_run
+
+        return draw_run(self, kind, **more)[0]
 
     def document(self) -> dict[str, Any]:
         """The content of summary.json."""

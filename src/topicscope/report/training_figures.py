@@ -1,0 +1,218 @@
+"""Figures of a training run, each with the numbers it shows; drawn from a `RunRecord` alone."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from topicscope.errors import InputError
+from topicscope.records.run_record import RunRecord
+from topicscope.report.brackets import block_map, spread
+from topicscope.report.paper import LINES, Columns, Drawn, paper_figure
+from topicscope.report.run_matrices import NAMES, run_matrices
+from topicscope.report.step_axes import band, by_step, mark_stages, place, plain_log
+
+CLASSES = {"same_word": "same word", "same_topic": "same topic", "different_topic": "different topic"}
+LOSSES = {"loss": "held-out documents", "batch_loss": "batch", "objective": "batch, with the L2 term"}
+# Of `topicscope.training.stages`.
+_SETTLED, _MOVED = 0.9, 0.1
+
+
+def norms(record: RunRecord, columns: Columns | None = None) -> Drawn:
+    """‖X‖_F of every trained matrix over steps; the band spans the seeds, lines mark the stages where they were found.
+
+    Data: seed, step, and a column X_norm for each matrix X.
+    """
+    names = [name for name in record.history if str(name).endswith("_norm")]
+    _need(names, "norms", "trained matrices")
+    with paper_figure(columns, 2.6) as figure:
+        axes = figure.subplots()
+        for number, name in enumerate(names):
+            band(axes, record.history, name, f"‖{str(name).removesuffix('_norm')}‖", number)
+        mark_stages(axes, record)
+        axes.set_ylabel("Frobenius norm")
+        plain_log(axes)
+        by_step(axes, record.history)
+        figure.legend(loc="outside lower center", ncols=5 if columns != "single" else 3)
+    return record.history[["seed", "step", *names]].copy(), figure
+
+
+def losses(record: RunRecord, columns: Columns | None = None) -> Drawn:
+    """The loss on held-out documents, of the batches, and with the L2 term if there is one; the band spans the seeds.
+
+    Data: seed, step, loss, batch_loss, objective.
+    """
+    names = shown_losses(record)
+    with paper_figure(columns, 2.4) as figure:
+        axes = figure.subplots()
+        for number, name in enumerate(names):
+            band(axes, record.history, name, LOSSES[name], number)
+        mark_stages(axes, record)
+        axes.set_ylabel(f"{record.config['training']['loss']} loss")
+        axes.ticklabel_format(axis="y", useOffset=False)
+        by_step(axes, record.history)
+        axes.legend()
+    return record.history[["seed", "step", *names]].copy(), figure
+
+
+def shown_losses(record: RunRecord) -> list[str]:
+    """Columns of LOSSES that the history holds and that differ from those before them."""
+    names: list[str] = []
+    for name in LOSSES:
+        there = name in record.history and bool(record.history[name].notna().any())
+        if there and not any(record.history[name].equals(record.history[other]) for other in names):
+            names.append(name)
+    _need(names, "losses", "a measured loss")
+    return names
+
+
+def stages(record: RunRecord, columns: Columns | None = None) -> Drawn:
+    """How the two stages were told apart, seed by seed: the way of W_V, and how far W_K or W_Q had moved.
+
+    Data: seed, step; value_way = ‖W_V - W_V(0)‖ over its value at k₂; attention_moved, the larger of
+    ‖X - X(0)‖ / ‖X(0)‖ for X = W_K, W_Q. k₁: first step with value_way ≥ 0.9; k₂: first with attention_moved ≥ 0.1.
+    """
+    found = record.summary.get("stages")
+    _need(found, "stages", "W_V, W_K and W_Q trained together")
+    data = pd.concat([_ways(record.history, one) for one in found or []], ignore_index=True)
+    with paper_figure(columns, 3.2) as figure:
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        for axes, name, line, label in (
+            (upper, "value_way", _SETTLED, "share of W_V's way"),
+            (lower, "attention_moved", _MOVED, "W_K or W_Q moved by"),
+        ):
+            for _, rows in data.groupby("seed"):
+                axes.plot(place(rows["step"]), rows[name], color=LINES[0][0], lw=1.0, alpha=0.8)
+            axes.axhline(line, color="#555555", lw=0.8, ls=(0, (1, 1)))
+            axes.set_ylabel(label)
+            mark_stages(axes, record)
+        plain_log(lower)
+        upper.legend()
+        by_step(upper, data)
+        by_step(lower, data)
+        upper.set_xlabel("")
+    return data, figure
+
+
+def _ways(history: pd.DataFrame, found: Mapping[str, Any]) -> pd.DataFrame:
+    rows = history[history["seed"] == found["seed"]].sort_values("step")
+    whole = float(rows.loc[rows["step"] == found["k2"], "W_V_change"].iloc[0])
+    moved = [rows[f"{name}_change"] / rows[f"{name}_norm"].iloc[0] for name in ("W_K", "W_Q")]
+    values = {"value_way": rows["W_V_change"] / whole, "attention_moved": np.maximum(*moved)}
+    return pd.DataFrame({"seed": rows["seed"], "step": rows["step"], **values})
+
+
+def attention(record: RunRecord, columns: Columns | None = None) -> Drawn:
+    """Mean attention by class of word pair, and beside it relative to pairs of different topics, with theory's lines.
+
+    Data: seed, step, attention_same_word, attention_same_topic, attention_different_topic. Theory: the best topic-wise
+    weights β (same word) and α (same topic) of the setting, where the record has them; 1 is uniform attention.
+    """
+    names = [f"attention_{name}" for name in CLASSES]
+    _need([n for n in names if n in record.history], "attention", "trained attention")
+    with paper_figure(columns, 2.6 if columns != "single" else 4.6) as figure:
+        left, right = figure.subplots(*((2, 1) if columns == "single" else (1, 2)))
+        for number, (name, label) in enumerate(CLASSES.items()):
+            band(left, record.history, f"attention_{name}", label, number)
+        left.set_ylabel("mean attention")
+        ratios, theory = relative(record.history), theory_of(record, "attention")
+        for number, name in enumerate(("same_word", "same_topic")):
+            band(right, ratios, name, CLASSES[name], number)
+            if name in theory:
+                right.axhline(theory[name], color=LINES[number][0], lw=0.9, ls=(0, (4, 2, 1, 2)))
+                words = f"theory {theory[name]:.3g}"
+                right.annotate(
+                    words,
+                    (1, theory[name]),
+                    (-2, 2),
+                    xycoords=("axes fraction", "data"),
+                    textcoords="offset points",
+                    ha="right",
+                    fontsize="small",
+                    color=LINES[number][0],
+                )
+        right.axhline(1.0, color="#555555", lw=0.8, ls=":", label="uniform attention")
+        right.set_ylabel("relative to different topics")
+        for axes in (left, right):
+            plain_log(axes)
+            by_step(axes, record.history)
+            axes.legend()
+    return record.history[["seed", "step", *names]].copy(), figure
+
+
+def relative(history: pd.DataFrame) -> pd.DataFrame:
+    """seed, step, and the mean attention of the same word and of the same topic over that of different topics."""
+    other = history["attention_different_topic"].where(history["attention_different_topic"] > 0)
+    names = ("same_word", "same_topic")
+    ratios = {name: history[f"attention_{name}"] / other for name in names}
+    return pd.DataFrame({"seed": history["seed"], "step": history["step"], **ratios})
+
+
+def theory_of(record: RunRecord, part: str) -> dict[str, float]:
+    """What theory says of `attention`, `value_matrix` or `embedding` in this record; empty where it says nothing."""
+    found = (record.summary.get(part) or {}).get("theory") or {}
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def matrix(record: RunRecord, columns: Columns | None = None, *, name: str, step: int | None = None) -> Drawn:
+    """Heat maps of W_V, E or logits of the first seed, topics in brackets.
+
+    step: the last kept one up to it; unless given the end, and in two columns two moments before it as well. All share
+    the colours of the last one. Data: matrix [moment bin bin], step [moment]; topic, begin and end of every bracket, in
+    bins.
+
+    Raises:
+        InputError: the run trained no such matrix.
+    """
+    found = run_matrices(record)
+    if name not in found:
+        known = ", ".join(kind for kind, of in MATRICES.items() if of in found) or "none of the heat maps"
+        raise InputError(f"the run has no trained {NAMES[name]}", received=record.config.get("name"), expected=known)
+    one = found[name]
+    last = len(one.steps) - 1
+    moments = [last] if columns == "single" or last < 2 else sorted({last // 3, 2 * last // 3, last})
+    if step is not None:
+        moments = [max(int(np.searchsorted(one.steps, step, side="right")) - 1, 0)]
+    height = 3.2 if columns == "single" else 2.7 if len(moments) > 1 else 4.2
+    with paper_figure(columns, height) as figure:
+        panels = np.atleast_1d(figure.subplots(1, len(moments)))
+        limit = spread(one.frames[moments[-1]])
+        for axes, moment in zip(panels, moments, strict=True):
+            block_map(axes, one.frames[moment], one.topics, limit=limit, bar=moment == moments[-1])
+            axes.set_xlabel(f"step {one.steps[moment]:,}")
+        figure.suptitle(NAMES[name], x=0.01, ha="left")
+    return {
+        "matrix": one.frames[moments],
+        "step": one.steps[moments],
+        "topic": np.array([b.topic for b in one.topics]),
+        "begin": np.array([b.begin for b in one.topics]),
+        "end": np.array([b.end for b in one.topics]),
+    }, figure
+
+
+MATRICES: Mapping[str, str] = {"values": "W_V", "gram": "E", "logits": "logits"}
+KINDS: Mapping[str, Callable[..., Drawn]] = {
+    "norms": norms,
+    "losses": losses,
+    "stages": stages,
+    "attention": attention,
+    **{kind: partial(matrix, name=name) for kind, name in MATRICES.items()},
+}
+
+
+def draw_run(record: RunRecord, kind: str, columns: Columns | None = None, **more: Any) -> Drawn:
+    """The figure of one kind and its numbers.
+
+    Raises:
+        InputError: no such kind, or the run lacks what it would show.
+    """
+    if kind not in KINDS:
+        raise InputError("unknown kind of plot", received=kind, expected="one of " + ", ".join(KINDS))
+    return KINDS[kind](record, columns, **more)
+
+
+def _need(found: object, kind: str, what: str) -> None:
+    if not found:
+        raise InputError(f"the run has no {kind} to draw", expected=what)
