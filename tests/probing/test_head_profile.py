@@ -208,7 +208,7 @@ def test_a_result_holds_profile_and_examples_and_keeps_them_on_disk(tmp_path: Pa
     assert best["attention_ratio_distinct"].tolist() == ratios.tolist()[:3]
     assert best["example"].notna().all()
     assert best["pairs"].str.contains("→").all()
-    assert len(result.head_examples) == len(result.heads()) == 8  # as many as there are, up to ten
+    assert len(result.head_examples) == len(result.heads()) == 8  # as many as there are, up to 200
     loaded = topicscope.ProbeResult.load(result.save(tmp_path / "out"))
     pd.testing.assert_frame_equal(loaded.top_heads(), result.top_heads())
     assert loaded.head_examples == result.head_examples

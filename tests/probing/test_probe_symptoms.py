@@ -111,7 +111,7 @@ def test_symptom_25_the_saved_folder_has_no_pickle_and_says_its_schema(words: Pa
     record = json.loads((folder / "result.json").read_text())
     assert record["schema_version"] == 1
     archives = sorted(folder.glob("*.npz"))
-    assert {path.name for path in archives} == {"moments.npz", "topics.npz"}
+    assert {path.name for path in archives} == {"embedding_map.npz", "moments.npz", "topics.npz"}
     for path in archives:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():

@@ -1,15 +1,19 @@
 """The embeddings of a probe: the model's own vectors, its states in context, co-occurrence, and random weights."""
 
+import math
+
+import numpy as np
 import pandas as pd
 
 from topicscope.probing.contextual import contextual_vectors, require_states
 from topicscope.probing.cooccurrence_baseline import cooccurrence_vectors
+from topicscope.probing.embedding_map import embedding_map
 from topicscope.probing.embedding_table import embedding_rows, with_controls
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.token_cache import TokenCache
-from topicscope.probing.word_vectors import ComparedWords, WordVectors
+from topicscope.probing.word_vectors import ComparedWords, WordVectors, static_vectors
 from topicscope.progress import Progress
 
 
@@ -57,6 +61,19 @@ class EmbeddingProbe:
     def table(self) -> pd.DataFrame:
         """See `embedding_rows` and `with_controls`."""
         return with_controls(self._measured, self._controls)
+
+    def block_map(self, view: ModelView, threshold: float) -> dict[str, np.ndarray]:
+        """`embedding_map` of the input embedding matrix, for the first topic model at a threshold (NaN: a word list).
+
+        Empty where no two words with a topic are one token each.
+        """
+        wanted = None if math.isnan(threshold) else threshold
+        assignment = next(c for c in self._configurations if c.threshold == wanted).assignment
+        vectors = static_vectors(view, self._chosen)
+        if not vectors:
+            return {}
+        raw = vectors[0]
+        return embedding_map(raw.words, raw.vectors, assignment.membership(raw.words), seed=self._options.seed)
 
     def _states(self, view: ModelView, task: str) -> list[WordVectors]:
         if not self._options.contextual:

@@ -19,7 +19,8 @@ from topicscope.probing.sides import pair_codes, text_side
 from topicscope.topics.pairs import PairClass
 
 MOST_PAIRS = 5
-TOP_HEADS = 10
+# Each further sentence costs one more forward pass, at most as many as the sample has.
+MOST_EXAMPLES = 200
 
 
 def profiled(
@@ -30,7 +31,7 @@ def profiled(
     headline: Mapping[str, Any],
     options: ProbeOptions,
 ) -> tuple[pd.DataFrame, tuple[dict[str, Any], ...]]:
-    """The head table with the profile of every head beside it, and examples for the ten best (`top_heads`).
+    """The head table with the profile of every head beside it, and examples for the 200 best (`top_heads`).
 
     Read from a seeded sample of `options.profile` units; shares and examples are for the topics of the headline's
     threshold, in the first topic model. Without units to read the table is left as it is.
@@ -48,7 +49,7 @@ def profiled(
     try:
         profile = profile_heads(view, chosen, lookup, configuration)
         table = head_table.merge(profile.frame, on=["part", "layer", "head"], how="left", validate="many_to_one")
-        best = top_heads(table, TOP_HEADS, part=part, threshold=threshold)
+        best = top_heads(table, MOST_EXAMPLES, part=part, threshold=threshold)
         places = [(part, int(layer), int(head)) for layer, head in zip(best["layer"], best["head"], strict=True)]
         return table, tuple(examples(view, chosen, lookup, configuration, profile, places))
     finally:
@@ -70,58 +71,69 @@ def examples(
     profile: HeadProfile,
     heads: Sequence[tuple[str, int, int]],
 ) -> list[dict[str, Any]]:
-    """One example for each (part, layer, head) of the profile that has any, as plain data.
+    """One example for each (part, layer, head) of the profile that has any, as plain data, in the order of `heads`.
 
     Keys: part, layer, head; document_id; text; same_topic_share (the share of attention that words give to different
     words of their topic, see `head_profile`, in this unit: the largest of the sample); words with their topics
     (numbers), in the order of the text; pairs: the strongest, each with query, key, attention, and the places of both
     among `words`.
     """
-    found = []
+    wanted: dict[int, list[tuple[str, int, int]]] = {}
     for name, layer, head in heads:
-        part = next(p for p in view.parts if p.name == name)
-        shares = profile.shares[name][part.layers.index(layer), part.heads.index(head)]
-        if np.isnan(shares).all():
-            continue
-        best = int(np.nanargmax(shares))
+        shares = _shares(view, profile, name, layer, head)
+        if not np.isnan(shares).all():
+            wanted.setdefault(int(np.nanargmax(shares)), []).append((name, layer, head))
+    found: dict[tuple[str, int, int], dict[str, Any]] = {}
+    for best, asked in wanted.items():  # each text is read once for all heads that it is the example of
         unit = units[best]
         [batch] = make_batches([unit])
-        example = _pairs(view, batch, unit, lookup, configuration, part, layer, part.heads.index(head))
-        found.append(
-            {
+        text = str(view.tokenizer.decode(list(unit.input_ids), skip_special_tokens=True))
+        for (name, layer, head), attention in _attention(view, batch, asked).items():
+            part = next(p for p in view.parts if p.name == name)
+            found[name, layer, head] = {
                 "part": name,
                 "layer": layer,
                 "head": head,
                 "document_id": unit.document_id,
-                "text": str(view.tokenizer.decode(list(unit.input_ids), skip_special_tokens=True)),
-                "same_topic_share": float(shares[best]),
-                **example,
+                "text": text,
+                "same_topic_share": float(_shares(view, profile, name, layer, head)[best]),
+                **_pairs(batch, unit, lookup, configuration, part, attention),
             }
-        )
-    return found
+    return [found[key] for key in heads if key in found]
+
+
+def _shares(view: ModelView, profile: HeadProfile, name: str, layer: int, head: int) -> np.ndarray:
+    part = next(p for p in view.parts if p.name == name)
+    return np.asarray(profile.shares[name][part.layers.index(layer), part.heads.index(head)])
+
+
+def _attention(
+    view: ModelView, batch: Batch, wanted: Sequence[tuple[str, int, int]]
+) -> dict[tuple[str, int, int], torch.Tensor]:
+    """The weights [query, key] of each (part, layer, head), from one reading of a batch of one unit."""
+    places = {part.name: part.heads for part in view.parts}
+    weights: dict[tuple[str, int, int], torch.Tensor] = {}
+
+    def hear(name: str, number: int, attention: torch.Tensor) -> None:
+        for part, layer, head in wanted:
+            if (part, layer) == (name, number):
+                weights[part, layer, head] = attention[0, places[part].index(head)].cpu().clone()
+
+    view.run(batch, hear)
+    return weights
 
 
 def _pairs(
-    view: ModelView,
     batch: Batch,
     unit: AlignedUnit,
     lookup: TopicLookup,
     configuration: int,
     part: PartSpec,
-    layer: int,
-    head: int,
+    attention: torch.Tensor,
 ) -> dict[str, Any]:
     side = text_side([unit], batch.attention_mask, lookup)
     query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
     topical = pair_codes(query, key, causal=part.causal)[0, configuration] == PairClass.same_topic
-    weights: list[torch.Tensor] = []
-
-    def hear(name: str, number: int, attention: torch.Tensor) -> None:
-        if (name, number) == (part.name, layer):
-            weights.append(attention[0, head].cpu().clone())
-
-    view.run(batch, hear)
-    [attention] = weights
     # To a word of several tokens: summed over them; from it: averaged.
     strength: dict[tuple[int, int], float] = {}
     for q, k in topical.nonzero().tolist():

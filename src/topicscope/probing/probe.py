@@ -229,6 +229,7 @@ def _measure(
             heads, head_examples = profiled(view, tokens, lookup, heads, answer, options)
     except KeyboardInterrupt:
         interrupted, warnings["interrupted: heads were not profiled"] = True, None
+    similarities = compared.block_map(view, float(answer["threshold"]))
     recorded = {**options.model_dump(mode="json"), "device": device, "dtype": dtype, "revision": revision}
     return ProbeResult(
         headline=answer,
@@ -264,6 +265,7 @@ def _measure(
         head_examples=head_examples,
         costs=costs if tests else {},
         circuits=circuits,
+        embedding_map=similarities,
     )
 
 

@@ -3,7 +3,8 @@
 import base64
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, TopicscopeError
 from topicscope.probing.circuit_table import ALL_HEADS
 from topicscope.probing.head_examples import top_heads
 from topicscope.probing.shards import DocumentTable
@@ -31,6 +32,7 @@ from topicscope.topics.topics_file import load_topics, save_topics
 SCHEMA_VERSION = 1
 DOCUMENTS = "documents.parquet"
 CIRCUITS = "circuits.csv"
+EMBEDDING_MAP = "embedding_map.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +45,8 @@ class ProbeResult:
     kept and dropped; warnings: what a reader must know; interrupted: the run was stopped and holds only what was done;
     moments: arrays by name, from which every attention figure follows; topics: one `Topics` per topic seed (empty
     for a labelled word list); circuits: OV and QK of every head for the first topic seed (see
-    `circuit_table.circuit_rows`), empty where a type's matrices are not known.
+    `circuit_table.circuit_rows`), empty where a type's matrices are not known; embedding_map: similarities of words in the
+    order of their topics (see `embedding_map`), empty where there are none.
     """
 
     headline: Mapping[str, Any]
@@ -62,6 +65,7 @@ class ProbeResult:
     head_examples: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     costs: Mapping[str, float] = field(default_factory=dict, repr=False)
     circuits: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
+    embedding_map: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def table(self) -> pd.DataFrame:
         """One row per threshold and part (source "measured"), then the paper's rows (source "paper").
@@ -81,7 +85,7 @@ class ProbeResult:
     def top_heads(self, number: int = 10, *, part: str | None = None, threshold: float | None = None) -> pd.DataFrame:
         """The heads with the largest ratio of distinct words, those of the headline's part and threshold unless given.
 
-        example: for the ten best of the headline, the sampled text in which the head attends most to different words
+        example: for the 200 best of the headline, the sampled text in which the head attends most to different words
         of one topic; pairs: its strongest pairs, "query → key share"; both None elsewhere. More of each, with the
         topics of all words, is in `head_examples`.
         """
@@ -99,7 +103,8 @@ class ProbeResult:
     @property
     def documents(self) -> pd.DataFrame:
         """One row per document, part, threshold and topic seed, read from disk on every access."""
-        return self.document_table.read()
+        with _undamaged(self.document_table.files[0].parent):
+            return self.document_table.read()
 
     def lies_in(self, folder: Path) -> bool:
         """Whether the result was read from `folder`."""
@@ -142,7 +147,7 @@ class ProbeResult:
         }
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write result.json, heads.csv, documents.parquet, topics*.npz, moments.npz, heads.png and report.html.
+        """Write result.json, heads.csv, documents.parquet, *.npz, heads.png and report.html.
 
         Everything is written beside the folder first and moved into place at once.
 
@@ -159,6 +164,8 @@ class ProbeResult:
             write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
             self.document_table.write(staging / DOCUMENTS)
             write_npz(staging / "moments.npz", self.moments)
+            if self.embedding_map:
+                write_npz(staging / EMBEDDING_MAP, self.embedding_map)
             if len(self.circuits):
                 write_text(staging / CIRCUITS, self.circuits.to_csv(index=False))
             for index, topics in enumerate(self.topics):
@@ -172,9 +179,14 @@ class ProbeResult:
         """Read a folder that `save` or `--out` wrote.
 
         Raises:
-            InputError: no such result, another kind of result, or another schema version.
+            InputError: no such result, another kind of result, another schema version, or a damaged one.
         """
         folder = Path(folder)
+        with _undamaged(folder):
+            return cls._loaded(folder)
+
+    @classmethod
+    def _loaded(cls, folder: Path) -> "ProbeResult":
         record = read_json(folder / "result.json")
         if record.get("kind") != "probe" or record.get("schema_version") != SCHEMA_VERSION:
             raise InputError(
@@ -200,6 +212,7 @@ class ProbeResult:
             topics=tuple(load_topics(path) for path in topic_files),
             head_examples=tuple(record.get("head_examples", ())),
             circuits=pd.read_csv(folder / CIRCUITS) if (folder / CIRCUITS).is_file() else pd.DataFrame(),
+            embedding_map=read_npz(folder / EMBEDDING_MAP) if (folder / EMBEDDING_MAP).is_file() else {},
         )
 
     def _layer_circuits(self) -> pd.DataFrame:
@@ -209,7 +222,13 @@ class ProbeResult:
     def _top_words(self, number: int = 10) -> list[dict[str, Any]]:
         if not self.topics:
             return []
-        return [{"topic": t, "words": words} for t, words in enumerate(self.topics[0].top_words(number))]
+        coherence = self.topics[0].provenance.get("coherence", {}).get("topics", [])
+        rows: list[dict[str, Any]] = [
+            {"topic": t, "words": words} for t, words in enumerate(self.topics[0].top_words(number))
+        ]
+        return (
+            [row | {"npmi": found["npmi"]} for row, found in zip(rows, coherence, strict=True)] if coherence else rows
+        )
 
     def __str__(self) -> str:
         return str(self.headline["text"])
@@ -235,6 +254,22 @@ class ProbeResult:
             f"<p>{html.escape(str(self))}</p>{table}"
             f'<img alt="attention ratio of every layer and head" src="data:image/png;base64,{picture}">'
         )
+
+
+@contextmanager
+def _undamaged(folder: Path) -> Iterator[None]:
+    """Files that are cut short, missing or changed by hand fail in a dozen ways when they are read."""
+    try:
+        yield
+    except TopicscopeError:
+        raise
+    except Exception as error:
+        raise InputError(
+            "the result is damaged",
+            received=f"{type(error).__name__}: {error}",
+            where=str(folder),
+            advice="copy the whole folder again, or repeat the probe with --overwrite",
+        ) from error
 
 
 def _or_nan(value: float | None) -> float:

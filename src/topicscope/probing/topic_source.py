@@ -1,8 +1,8 @@
 """Where the probe's topics come from: fitted here, a file, a labelled word list, or live objects."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from topicscope.probing.lookup import Configuration
 from topicscope.probing.options import DEFAULT_THRESHOLDS, ProbeOptions
 from topicscope.progress import Progress
 from topicscope.topics.assignment import assign_words, from_word_list
+from topicscope.topics.coherence import TOP_WORDS, coherence
 from topicscope.topics.lda import CorpusPassages, Topics, fit
 from topicscope.topics.stop_words import load_stop_words
 from topicscope.topics.text import Corpus
@@ -91,9 +92,11 @@ def topics_from(
                     source={"name": corpus.name, "fingerprint": corpus.fingerprint()},
                 )
             )
+            if number == 0:  # the topics that a result shows
+                fits[0] = _with_coherence(fits[0], corpus, splitter)
             if kept is not None:
                 save_topics(kept, fits[-1])
-        return FittedTopics(tuple(fits), None, {"fitted": [f.provenance for f in fits]})
+        return FittedTopics(tuple(fits), None, {"fitted": [_without_coherence(f.provenance) for f in fits]})
     if isinstance(source, WordList):
         if options.topic_seeds != 1:
             raise InputError(
@@ -110,7 +113,17 @@ def topics_from(
             received=f"{len(source)} topic models and --topic-seeds {options.topic_seeds}",
             expected="--topics NUMBER, or --topic-seeds 1",
         )
-    return FittedTopics(source, None, {"given": [t.provenance for t in source]})
+    return FittedTopics(source, None, {"given": [_without_coherence(t.provenance) for t in source]})
+
+
+def _with_coherence(topics: Topics, corpus: Corpus, splitter: WordSplitter) -> Topics:
+    found = coherence(topics.top_words(TOP_WORDS), CorpusPassages(corpus), splitter=splitter)
+    return replace(topics, provenance={**topics.provenance, "coherence": found.to_dict()})
+
+
+def _without_coherence(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Provenance for the manifest; coherence stands with the topics."""
+    return {name: value for name, value in provenance.items() if name != "coherence"}
 
 
 def configurations_of(fitted: FittedTopics, options: ProbeOptions) -> list[Configuration]:
