@@ -1,6 +1,6 @@
 """Progress reports that any room can send without knowing who shows them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
@@ -17,6 +17,20 @@ class Progress(Protocol):
 
     def finish(self, task: str) -> None:
         """The task is over (also after an error)."""
+
+
+@runtime_checkable
+class Annotated(Protocol):
+    """A receiver that shows figures beside the state of a task as well."""
+
+    def note(self, task: str, figures: Mapping[str, float]) -> None:
+        """What is known of the task now, by name: rates, failures."""
+
+
+def note(progress: Progress, task: str, figures: Mapping[str, float]) -> None:
+    """Hand figures to a receiver that shows them."""
+    if isinstance(progress, Annotated):
+        progress.note(task, figures)
 
 
 class SilentProgress:

@@ -20,7 +20,7 @@ import tiny
 import topicscope
 from cli.probe_files import jsonl, probe, save_model, texts
 from topicscope.errors import InputError, RunError
-from topicscope.probing import passes
+from topicscope.probing import passes, shard_reading
 from topicscope.probing.result import ProbeResult
 from topicscope.progress import SilentProgress
 
@@ -172,14 +172,14 @@ class StopsAt(SilentProgress):
 def test_at_most_one_shard_of_work_is_lost(
     task: str, model: Path, corpus: Path, tmp_path: Path, small_chunks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, original = [], passes.sum_attention
+    read, original = [], shard_reading.sum_attention
 
     def counted(view: Any, batches: Any, chunk: Any, *rest: Any, **more: Any) -> Any:
         found = original(view, batches, chunk, *rest, **more)
         read.append(len(chunk))
         return found
 
-    monkeypatch.setattr(passes, "sum_attention", counted)
+    monkeypatch.setattr(shard_reading, "sum_attention", counted)
     run = {"documents": corpus, **OPTIONS}
     topicscope.probe(str(model), **run, out=tmp_path / "whole")
     whole, read[:] = sum(read), []

@@ -32,7 +32,10 @@ class ProbeOptions(BaseModel):
     language: str = Field("en", min_length=2, description="language of stop words and sentences (ISO 639-1)")
     min_count: int = Field(5, ge=1, description="words rarer than this are left out of the topic model")
     sweeps: int = Field(300, ge=1, description="Gibbs sweeps of the topic model")
-    seed: int = Field(0, ge=0, description="seed of the sample, the topic models and the random controls")
+    seed: int = Field(0, ge=0, lt=2**31, description="seed of the sample, the topic models and the random controls")
+    shard_units: int | None = Field(
+        None, ge=1, description="least units of a shard, of whole documents; None: 4096 on a CPU, 65536 elsewhere"
+    )
     batch_tokens: int | None = Field(
         None, ge=1, description="tokens the model reads at once, padding counted; None: 2048 on a CPU, 16384 elsewhere"
     )

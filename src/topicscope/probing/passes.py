@@ -1,53 +1,105 @@
-"""One pass of a model over the aligned units, chunk by chunk, that can be stopped and gone on with."""
+"""One pass of a model over the aligned units, shard by shard, that can be stopped and gone on with.
+
+A shard is a run of whole documents; its units alone decide its batches. So it does not matter who reads it: this
+process, one shard after another, or others (`Elsewhere`), in any order. The sums are the same to the last bit where
+the hardware computes the same.
+"""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from topicscope.probing.alignment import AlignedUnit
-from topicscope.probing.attention import PartSums, sum_attention
-from topicscope.probing.batches import Batch, make_batches, tokens_at_once
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView
 from topicscope.probing.moments import PartMoments
 from topicscope.probing.options import ProbeOptions
-from topicscope.probing.shards import DocumentShards, load_state, save_state
-from topicscope.probing.table import document_rows
+from topicscope.probing.pass_state import PassState, Shard, plan_shards
+from topicscope.probing.shard_reading import PassSpec
+from topicscope.probing.shards import DocumentTable
+from topicscope.probing.token_cache import TokenCache
 from topicscope.probing.word_pairs import WordPairs
-from topicscope.progress import Progress, tracked
+from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.topics.pairs import PairClass
 
 # Units are read in chunks of this many: enough to sort by length, little enough to lose.
 UNITS_PER_CHUNK = 256
-# At most so much work is lost by a kill, and a chunk.
+# At most so much work is lost by a kill, and a chunk; on a cluster, the shards under way.
 SECONDS_PER_SHARD = 60.0
+# Least units of a shard: some ten seconds to minutes of work.
+CPU_UNITS, DEVICE_UNITS = 4_096, 65_536
+
+
+class ShardRead(NamedTuple):
+    """A shard that was read elsewhere; its sums and rows lie in `folder`."""
+
+    shard: Shard
+    folder: Path
+    documents: int
+    tokens: int
+
+
+class ShardLost(NamedTuple):
+    """A shard that could not be read, after several tries."""
+
+    shard: Shard
+    reason: str
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """Who reads shards in place of this process; `device`: where the model computes there."""
+
+    device: str
+
+    def read(
+        self, spec: PassSpec, weights_seed: int | None, shards: Sequence[Shard], folder: Path
+    ) -> Iterator[ShardRead | ShardLost]:
+        """Every shard once, in any order, each by `read_shard` in a folder of its own inside `folder`.
+
+        weights_seed: the seed of the random initialisation that reads; None: the model itself.
+        """
 
 
 @dataclass
-class OpenDocument:
-    """A document of which a chunk held only the beginning: its sums so far, one row for each part."""
+class LeftOut:
+    """Documents that a pass could not read, and why."""
 
-    document_id: str
-    units: int
-    tokens: int
-    sums: list[PartSums]
+    task: str
+    reason: str
+    documents: list[str]
 
 
 @dataclass
 class PassResult:
-    """Moments per part over `documents` documents, `units` units of `documents_planned` documents."""
+    """What a pass found in `documents` of `documents_planned` documents."""
 
+    state: PassState
     documents_planned: int
-    documents: int = 0
-    units: int = 0
     interrupted: bool = False
-    moments: dict[str, PartMoments] = field(default_factory=dict)
-    word_pairs: dict[str, WordPairs] = field(default_factory=dict)
-    open: OpenDocument | None = None
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    @property
+    def documents(self) -> int:
+        """Documents counted."""
+        return self.state.total.documents
+
+    @property
+    def moments(self) -> dict[str, PartMoments]:
+        """Moments by part."""
+        return self.state.total.moments
+
+    @property
+    def word_pairs(self) -> dict[str, WordPairs]:
+        """Word pairs by part; empty unless asked for."""
+        return self.state.total.word_pairs
+
+    def document_table(self) -> DocumentTable:
+        """Rows per document, where they were asked for."""
+        assert self.state.rows is not None
+        return self.state.rows.table()
 
     def pair_counts(self, lookup: TopicLookup) -> list[dict[str, object]]:
         """Pairs of every class, per part and configuration: what the ratios rest on and what they leave out."""
@@ -65,185 +117,143 @@ class PassResult:
             for c, configuration in enumerate(lookup.configurations)
         ]
 
-    def add(self, sums: Sequence[PartSums], documents: int) -> None:
-        """Count whole documents in."""
-        if not documents:
-            return
-        for part in sums:
-            moments, name = PartMoments.of(part), part.part.name
-            self.moments[name] = self.moments[name] + moments if name in self.moments else moments
-        self.documents += documents
-
 
 def attention_pass(
     view: ModelView,
-    units: Sequence[AlignedUnit],
-    documents: int,
-    lookup: TopicLookup,
-    options: ProbeOptions,
-    task: str,
+    tokens: TokenCache,
+    spec: PassSpec,
     progress: Progress,
     *,
-    shards: DocumentShards | None = None,
     folder: Path | None = None,
-    word_pairs: bool = False,
-    exclude_sinks: bool = False,
+    elsewhere: Elsewhere | None = None,
+    weights_seed: int | None = None,
 ) -> PassResult:
-    """Read every unit once; the units of one document stand together in `units`.
+    """Read every unit of the text once.
 
-    A chunk may end inside a document: its sums wait in `open` for the rest, so that each document enters the moments
-    as one cluster. Ctrl-C keeps the finished chunks (the document under way counts with what was read of it); before
-    the first one it is raised. shards: where rows per document go. word_pairs: collect these for shuffles.
-    exclude_sinks: see `sum_attention`. folder:
-    where the state is kept; a pass goes on from the state found there, to the same numbers, since moments are added
-    chunk by chunk in one order.
+    Ctrl-C keeps the finished chunks (the document under way counts with what was read of it); before the first one it
+    is raised. folder: where the state is kept; a pass goes on from the state found there, to the same numbers.
+    elsewhere: who reads instead; shards that could not be read are `left_out`, and tried again when the pass goes on.
+    weights_seed: with `elsewhere`, the seed of the random initialisation that `view` is.
 
     Raises:
         InputError: the state in `folder` is damaged.
     """
-    result = PassResult(documents)
-    if folder is not None:
-        folder.mkdir(exist_ok=True)
-        _restore(result, folder, view, shards)
-    saved = time.monotonic()
-    with tracked(progress, task, len(units), "units"):
+    device = view.device if elsewhere is None else elsewhere.device
+    plan = plan_shards(tokens.document_ends(), shard_units(spec.options, device))
+    state = PassState(view, folder, document_rows=spec.document_rows)
+    result = PassResult(state, tokens.documents)
+    ready = state.restore()
+    if state.reading.units and (elsewhere is not None or state.shards in ready):
+        state.drop()
+    with tracked(progress, spec.task, len(tokens), "units"):
         try:
-            while result.units < len(units):
-                chunk = units[result.units : result.units + UNITS_PER_CHUNK]
-                end = result.units + len(chunk)
-                more_of = units[end].document_id if end < len(units) else None
-                _read(result, chunk, more_of, view, lookup, options, shards, task, progress, word_pairs, exclude_sinks)
-                if folder is not None and (more_of is None or time.monotonic() - saved >= SECONDS_PER_SHARD):
-                    _save(result, folder, view, shards)
-                    saved = time.monotonic()
+            if elsewhere is None:
+                _read_here(view, tokens, spec, progress, state, plan, ready)
+            else:
+                assert folder is not None, "what is read elsewhere comes by way of a folder"
+                _read_elsewhere(tokens, spec, progress, result, plan, ready, elsewhere, weights_seed, folder)
         except KeyboardInterrupt:
-            if not result.units:
+            if not state.shards and not state.reading.units:
                 raise
             result.interrupted = True
-            if result.open is not None:
-                _close(result, shards, lookup)
+            state.reading.close(state.rows, spec.lookup)
+            state.fold()
     return result
 
 
-def _read(
-    result: PassResult,
-    chunk: Sequence[AlignedUnit],
-    more_of: str | None,
+def shard_units(options: ProbeOptions, device: str) -> int:
+    """Least units of a shard on this device unless the user says so."""
+    return options.shard_units or (CPU_UNITS if device == "cpu" else DEVICE_UNITS)
+
+
+def read_shard(view: ModelView, tokens: TokenCache, spec: PassSpec, shard: Shard, folder: Path) -> tuple[int, int]:
+    """Read one shard and leave its sums and rows in `folder`; returns the numbers of its documents and tokens.
+
+    The state is written last, so that a folder with a state holds a whole shard.
+    """
+    folder.mkdir()
+    view.paths.update(dict.fromkeys(view.paths, 0))
+    state = PassState(view, folder, document_rows=spec.document_rows)
+    tokens_read = 0
+    for chunk, more_of in _chunks(tokens, shard, 0):
+        state.reading.read(chunk, more_of, view, spec, state.rows, SilentProgress(), 0)
+        tokens_read += sum(len(unit.input_ids) for unit in chunk)
+    state.save()
+    return state.reading.sums.documents, tokens_read
+
+
+def _read_here(
     view: ModelView,
-    lookup: TopicLookup,
-    options: ProbeOptions,
-    shards: DocumentShards | None,
-    task: str,
+    tokens: TokenCache,
+    spec: PassSpec,
     progress: Progress,
-    word_pairs: bool,
-    exclude_sinks: bool,
+    state: PassState,
+    plan: Sequence[Shard],
+    ready: dict[int, Path],
 ) -> None:
-    """One chunk; nothing of `result` changes before the whole of it is read. more_of: document of the unit after it."""
-    ids = list(dict.fromkeys(unit.document_id for unit in chunk))
-    index = {document_id: i for i, document_id in enumerate(ids)}
-    document_of = np.array([index[unit.document_id] for unit in chunk])
-    most = options.batch_tokens or tokens_at_once(view.device)
-    batches = make_batches(chunk, batch_size=options.batch_size, max_tokens=most, pad_side=options.padding)
-    reported = _reporting(batches, progress, task, result.units)
-    sums = sum_attention(view, reported, chunk, document_of, lookup, word_pairs=word_pairs, exclude_sinks=exclude_sinks)
-    units = np.bincount(document_of)
-    tokens = np.bincount(document_of, weights=[len(u.input_ids) for u in chunk]).astype(np.int64)
-    waiting = result.open
-    if waiting is not None:
-        assert waiting.document_id == ids[0], "the units of a document stand together"
-        for part, begun in zip(sums, waiting.sums, strict=True):
-            for name, array in _arrays(part).items():
-                array[:1] += _arrays(begun)[name]
-        units[0] += waiting.units
-        tokens[0] += waiting.tokens
-    whole = len(ids) - (more_of == ids[-1])
-    result.open = None
-    if whole < len(ids):
-        begun_sums = [_rows(part, slice(whole, None)) for part in sums]
-        result.open = OpenDocument(ids[whole], int(units[whole]), int(tokens[whole]), begun_sums)
-    finished = [_rows(part, slice(0, whole)) for part in sums]
-    result.add(finished, whole)
-    if shards is not None and whole:
-        shards.append(
-            document_rows(finished, ids[:whole], units[:whole].tolist(), tokens[:whole].tolist(), lookup.configurations)
-        )
-    for part in sums if word_pairs else ():
-        # Not by document, so it does not matter where the chunk ends.
-        result.word_pairs.setdefault(part.part.name, WordPairs()).merge(part.word_pairs)
-    result.units += len(chunk)
+    saved = time.monotonic()
+    for shard in plan[state.shards :]:
+        if shard.number in ready:
+            state.fold_folder(ready[shard.number], number=shard.number)
+            progress.update(spec.task, shard.stop)
+            continue
+        for chunk, more_of in _chunks(tokens, shard, state.reading.units):
+            done = shard.start + state.reading.units
+            state.reading.read(chunk, more_of, view, spec, state.rows, progress, done)
+            if time.monotonic() - saved >= SECONDS_PER_SHARD:
+                state.save()
+                saved = time.monotonic()
+        state.fold()
+    state.save()
 
 
-def _close(result: PassResult, shards: DocumentShards | None, lookup: TopicLookup) -> None:
-    """Count the document under way with what was read of it."""
-    waiting, result.open = result.open, None
-    assert waiting is not None
-    result.add(waiting.sums, 1)
-    if shards is not None:
-        ids, units, tokens = [waiting.document_id], [waiting.units], [waiting.tokens]
-        shards.append(document_rows(waiting.sums, ids, units, tokens, lookup.configurations))
+def _read_elsewhere(
+    tokens: TokenCache,
+    spec: PassSpec,
+    progress: Progress,
+    result: PassResult,
+    plan: Sequence[Shard],
+    ready: dict[int, Path],
+    elsewhere: Elsewhere,
+    weights_seed: int | None,
+    folder: Path,
+) -> None:
+    """Count shards in as soon as all before them are; a shard that is lost holds up those after it to the end."""
+    state, started = result.state, time.monotonic()
+    saved = started
+    missing = [shard for shard in plan[state.shards :] if shard.number not in ready]
+    done = len(tokens) - sum(shard.stop - shard.start for shard in missing)
+    documents = read_tokens = 0
+    try:
+        for outcome in elsewhere.read(spec, weights_seed, missing, folder):
+            if isinstance(outcome, ShardLost):
+                units = tokens[outcome.shard.start : outcome.shard.stop]
+                ids = list(dict.fromkeys(unit.document_id for unit in units))
+                result.left_out.append(LeftOut(spec.task, outcome.reason, ids))
+            else:
+                ready[outcome.shard.number] = outcome.folder
+                done += outcome.shard.stop - outcome.shard.start
+                documents, read_tokens = documents + outcome.documents, read_tokens + outcome.tokens
+            progress.update(spec.task, done)
+            seconds = max(time.monotonic() - started, 1e-3)
+            rates = {"documents/s": documents / seconds, "tokens/s": read_tokens / seconds}
+            note(progress, spec.task, rates | {"failed shards": float(len(result.left_out))})
+            while state.shards in ready:
+                state.fold_folder(ready.pop(state.shards), number=state.shards)
+            if time.monotonic() - saved >= SECONDS_PER_SHARD:
+                state.save()
+                saved = time.monotonic()
+    finally:
+        while state.shards in ready:
+            state.fold_folder(ready.pop(state.shards), number=state.shards)
+        state.save()
+        # Beyond a gap: counted in this result only, and kept where it is for a run that fills the gap.
+        for number in sorted(ready):
+            state.fold_folder(ready[number], number=number)
 
 
-def _arrays(sums: PartSums) -> dict[str, np.ndarray]:
-    """The arrays of sums, whose first axis is the document in all of them."""
-    values = {f.name: getattr(sums, f.name) for f in fields(sums)}
-    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-
-
-def _rows(sums: PartSums, rows: slice) -> PartSums:
-    changes: dict[str, Any] = {name: array[rows] for name, array in _arrays(sums).items()}
-    return replace(sums, **changes)
-
-
-def _save(result: PassResult, folder: Path, view: ModelView, shards: DocumentShards | None) -> None:
-    if shards is not None:
-        shards.flush()
-    arrays = {
-        "units": np.array(result.units),
-        "documents": np.array(result.documents),
-        "rows": np.array([] if shards is None else shards.rows, dtype=np.int64),
-        **{f"paths/{way}": np.array(batches) for way, batches in view.paths.items()},
-    }
-    for name, moments in result.moments.items():
-        arrays |= moments.arrays(f"moments/{name}")
-    for name, pairs in result.word_pairs.items():
-        arrays |= pairs.arrays(f"word_pairs/{name}")
-    if result.open is not None:
-        arrays["open"] = np.array([result.open.units, result.open.tokens])
-        arrays["open_id"] = np.frombuffer(result.open.document_id.encode("utf-8"), dtype=np.uint8)
-        for part in result.open.sums:
-            arrays |= {f"open/{part.part.name}/{name}": array for name, array in _arrays(part).items()}
-    save_state(folder, arrays)
-
-
-def _restore(result: PassResult, folder: Path, view: ModelView, shards: DocumentShards | None) -> None:
-    arrays = load_state(folder)
-    if arrays is None:
-        return
-    result.units, result.documents = int(arrays["units"]), int(arrays["documents"])
-    for way in view.paths:
-        view.paths[way] = int(arrays[f"paths/{way}"])
-    if shards is not None:
-        shards.restore(arrays["rows"].tolist())
-    for part in view.parts:
-        if f"moments/{part.name}/documents" in arrays:
-            result.moments[part.name] = PartMoments.from_arrays(arrays, f"moments/{part.name}")
-        if f"word_pairs/{part.name}/key" in arrays:
-            result.word_pairs[part.name] = WordPairs.from_arrays(arrays, f"word_pairs/{part.name}")
-    if "open" in arrays:
-        units, tokens = arrays["open"].tolist()
-        sums = [_part_sums(arrays, part) for part in view.parts]
-        result.open = OpenDocument(arrays["open_id"].tobytes().decode("utf-8"), units, tokens, sums)
-
-
-def _part_sums(arrays: Mapping[str, np.ndarray], part: Any) -> PartSums:
-    prefix = f"open/{part.name}/"
-    names = {f.name for f in fields(PartSums)} - {"word_pairs"}
-    found: dict[str, Any] = {name: arrays.get(prefix + name) for name in names}
-    return PartSums(**found | {"part": part})
-
-
-def _reporting(batches: Iterable[Batch], progress: Progress, task: str, done: int) -> Iterator[Batch]:
-    for batch in batches:
-        yield batch
-        done += len(batch.unit_index)
-        progress.update(task, done)
+def _chunks(tokens: TokenCache, shard: Shard, read: int) -> Iterator[tuple[list[AlignedUnit], str | None]]:
+    """The chunks of a shard after its first `read` units, each with the document of the unit after it."""
+    for start in range(shard.start + read, shard.stop, UNITS_PER_CHUNK):
+        end = min(start + UNITS_PER_CHUNK, shard.stop)
+        yield tokens[start:end], tokens[end].document_id if end < shard.stop else None

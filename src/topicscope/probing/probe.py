@@ -24,7 +24,7 @@ from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
 from topicscope.probing.permutation import shuffled_topics
 from topicscope.probing.result import ProbeResult
-from topicscope.probing.shards import DocumentShards, temporary_shards
+from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.table import (
     attention_rows,
     control_rows,
@@ -157,19 +157,8 @@ def _measure(
 
     causal = {part.name: part.causal for part in view.parts}
     place = None if folder is None else folder / "model"
-    shards = temporary_shards() if place is None else DocumentShards(place)
-    measured = attention_pass(
-        view,
-        tokens,
-        tokens.documents,
-        lookup,
-        options,
-        "reading",
-        progress,
-        shards=shards,
-        folder=place,
-        word_pairs=options.permutations > 0,
-    )
+    spec = PassSpec("reading", lookup, options, word_pairs=options.permutations > 0, document_rows=True)
+    measured = attention_pass(view, tokens, spec, progress, folder=place)
     interrupted = measured.interrupted
     warnings |= dict.fromkeys(require_pairs(measured.moments, lookup))
     row_counts, row_warnings = rows_read(measured.moments)
@@ -183,9 +172,7 @@ def _measure(
         place = None if folder is None else folder / f"control-{number}"
         try:
             random_view = view.randomised(options.seed + number)
-            control = attention_pass(
-                random_view, tokens, tokens.documents, lookup, options, task, progress, folder=place
-            )
+            control = attention_pass(random_view, tokens, PassSpec(task, lookup, options), progress, folder=place)
             interrupted = control.interrupted
             compared.add_control(random_view, task, interrupted=interrupted)
         except KeyboardInterrupt:
@@ -198,9 +185,8 @@ def _measure(
     if options.exclude_sinks and not interrupted:
         task, place = "without sinks", None if folder is None else folder / "sinks"
         try:
-            again = attention_pass(
-                view, tokens, tokens.documents, lookup, options, task, progress, folder=place, exclude_sinks=True
-            )
+            spec = PassSpec(task, lookup, options, exclude_sinks=True)
+            again = attention_pass(view, tokens, spec, progress, folder=place)
             interrupted = again.interrupted
         except KeyboardInterrupt:
             interrupted = True
@@ -238,7 +224,7 @@ def _measure(
         head_table=heads,
         controls=pd.DataFrame(controls),
         embeddings=embeddings,
-        document_table=shards.table(),
+        document_table=measured.document_table(),
         coverage={
             "text": {k: v for k, v in asdict(tokens.unit_counts).items() if k != "warnings"},
             "alignment": asdict(tokens.coverage),

@@ -99,6 +99,19 @@ class DocumentShards:
                 raise _unreadable(path, f"{found} rows, expected {expected}")
         self.rows = list(rows)
 
+    def adopt(self, folder: Path, rows: list[int]) -> None:
+        """Append the pieces, of so many rows, that another wrote into `folder`.
+
+        Raises:
+            InputError: a piece is missing or damaged; names it.
+        """
+        self.flush()
+        other = DocumentShards(folder)
+        other.restore(rows)
+        for number, count in enumerate(rows):
+            write_bytes(self._path(len(self.rows)), other._path(number).read_bytes())
+            self.rows.append(count)
+
     def table(self) -> DocumentTable:
         """The table of all that was appended."""
         self.flush()

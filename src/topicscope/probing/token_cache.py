@@ -9,6 +9,7 @@ A folder holds
     run.npy         int64 [window]     the run of rows with one document id that the window belongs to
     order.npy       int64 [window]     the windows with those of one document together, wherever its rows stood
     ids.npy, id_ends.npy  uint8 [byte], int64 [run]  the document ids in UTF-8
+    document_ends.npy  int64 [document]  where the windows of each document end in that order
     words.json, header.json            the vocabulary; counts and what the cache was made of
 
 Nothing of it is held in memory but the vocabulary. A cache is kept between runs, under a name that holds everything it
@@ -93,11 +94,16 @@ class TokenCache(Sequence[AlignedUnit]):
             counts += np.bincount(some[some >= 0], minlength=len(counts))
         return counts
 
+    def document_ends(self) -> np.ndarray:
+        """Where the windows of each document end, int64 [document], ascending."""
+        return np.asarray(self._map("document_ends"))
+
     def is_whole(self) -> bool:
         """Whether every array has the length that it should have."""
         tokens = {self.coverage.tokens, *(len(self._map(name)) for name in ("input_ids", "words"))}
         windows = {len(self), *(len(self._map(name)) for name in ("ends", "unit", "window", "run", "order"))}
-        return len(tokens) == len(windows) == 1 and len(self._map("ids")) == int(self._map("id_ends")[-1:].sum())
+        whole = len(tokens) == len(windows) == 1 and len(self._map("document_ends")) == self.documents
+        return whole and len(self._map("ids")) == int(self._map("id_ends")[-1:].sum())
 
     def _read(self, places: range) -> list[AlignedUnit]:
         # Mapped anew on each call: pages once touched would otherwise count as this process's memory for good.
@@ -255,11 +261,14 @@ def _build(
 
 
 def _group(folder: Path) -> np.ndarray:
-    """Write order.npy; returns the document of each run, numbered by first appearance."""
+    """Write order.npy and document_ends.npy; returns the document of each run, numbered by first appearance."""
     digests = np.load(folder / "digests.npy")
     _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
     documents = first[inverse]  # the first run of the same id
     runs = open_array(folder / "run.npy")
-    np.save(folder / "order.npy", np.argsort(documents[runs], kind="stable"))
+    order = np.argsort(documents[runs], kind="stable")
+    np.save(folder / "order.npy", order)
+    grouped = documents[runs][order]
+    np.save(folder / "document_ends.npy", np.flatnonzero(np.diff(grouped, append=-1)) + 1)
     (folder / "digests.npy").unlink()
     return np.asarray(documents)
