@@ -13,6 +13,8 @@ ROOMS = {
     "models": {"records", "topics"},
     "training": {"records", "topics", "models"},
     "probing": {"records", "topics", "models"},
+    # Above both: its numbers are a probe's, its rule on norms is that of training histories.
+    "monitoring": {"records", "topics", "models", "training", "probing"},
     "report": {"records"},
     "claims": {"records", "topics", "theory", "models", "training", "probing"},
     "cli": {"records", "topics", "theory", "models", "training", "probing", "claims", "report"},
@@ -73,6 +75,8 @@ def test_public_api_is_as_recorded() -> None:
         "RunError",
         "Setting",
         "TopicModel",
+        "TopicStructureCallback",
+        "TopicStructureMonitor",
         "TopicscopeError",
         "UnsupportedModelError",
         "Vocabulary",

@@ -20,6 +20,8 @@ _HOME = {
     "RunError": "topicscope.errors",
     "Setting": "topicscope.topics.setting",
     "TopicModel": "topicscope.topics.topic_model",
+    "TopicStructureCallback": "topicscope.monitoring.callback",
+    "TopicStructureMonitor": "topicscope.monitoring.monitor",
     "TopicscopeError": "topicscope.errors",
     "UnsupportedModelError": "topicscope.errors",
     "Vocabulary": "topicscope.topics.vocabulary",

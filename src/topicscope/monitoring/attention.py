@@ -1,14 +1,15 @@
 """Attention between words of one topic and of different topics, layer by layer, over a fixed set of units.
 
 Which pairs there are does not change while a model trains, so they are found once; a measurement is a forward pass and
-a few sums. For a pair of positions i ≠ j both of whose words have topics, x = A_ij · L/100, averaged over the heads of a
-layer; in causal parts A_ij · (i+1)/100 as well. With documents as clusters,
+a few sums. For a pair of positions i ≠ j both of whose words have topics, x = A_ij · L/100, averaged over a layer's
+heads; in causal parts A_ij · (i+1)/100 as well. With documents as clusters,
 
     same, different = Σ x / Σ 1 over the pairs of words of one topic (a word with itself included) and of two topics,
 
 their ratio and difference have delta-method errors, as a probe's have. z says how far Σ_{same topic, i ≠ j words} r is
-from what it is when topics are shuffled over the words, in closed form (Mantel's moments); r = x less the mean of all
-pairs at the same distance in the same layer, as in `probing.permutation`; in causal parts with (i+1)/100. z_banded: shuffled within frequency bands.
+from what it is when topics are shuffled over the words, in closed form (Mantel's moments); r = x (in causal parts the
+one with (i+1)/100) less the mean of all pairs at the same distance in the same layer, as in `probing.permutation`.
+z_banded: shuffled within frequency bands.
 
 Axes: b unit of the batch, h head, q query, k key, e layer.
 """
@@ -78,19 +79,17 @@ class AttentionReader:
         for batch, pairs in self._prepared:
             found: dict[tuple[str, int], np.ndarray] = {}
 
-            def hear(
-                part: str, layer: int, attention: torch.Tensor, pairs: Any = pairs, found: Any = found
-            ) -> None:
+            def hear(part: str, layer: int, attention: torch.Tensor, pairs: Any = pairs, found: Any = found) -> None:
                 place = torch.from_numpy(pairs[part].place).to(attention.device)
                 found[part, layer] = attention.mean(1).flatten()[place].double().cpu().numpy()
 
             rows = view.run(batch, hear)
-            for part, broken in rows.not_a_number.items():
-                keep = ~broken.flatten().cpu().numpy()[pairs[part].query]
-                lost[part] += int(broken.sum())
-                kept[part].append((pairs[part], keep))
-            for (part, layer), values in found.items():
-                gathered.setdefault((part, layer), []).append(values[kept[part][-1][1]])
+            for name, broken in rows.not_a_number.items():
+                keep = ~broken.flatten().cpu().numpy()[pairs[name].query]
+                lost[name] += int(broken.sum())
+                kept[name].append((pairs[name], keep))
+            for (name, layer), values in found.items():
+                gathered.setdefault((name, layer), []).append(values[kept[name][-1][1]])
         for part in view.parts:
             pairs_of_part = _joined(kept[part.name])
             x = np.stack([np.concatenate(gathered[part.name, layer]) for layer in part.layers])

@@ -68,7 +68,12 @@ class Meter:
                 kept = layers.setdefault(key, {"part": key[0], "layer": key[1]})
                 kept |= {prefix + name: value for name, value in row.items()}
         embeddings = list(self._embeddings())
-        return {"documents": self.documents, "units": self.units, "embeddings": embeddings, "layers": [*layers.values()]}
+        return {
+            "documents": self.documents,
+            "units": self.units,
+            "embeddings": embeddings,
+            "layers": [*layers.values()],
+        }
 
     def _embeddings(self) -> Iterator[dict[str, Any]]:
         vectors = self.view.embedding_matrix()[self._ids].double().numpy()

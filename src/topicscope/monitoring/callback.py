@@ -1,0 +1,131 @@
+"""The monitor as a callback of the Hugging Face Trainer."""
+
+import copy
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+from transformers.trainer_callback import CallbackHandler
+
+from topicscope.errors import InputError
+from topicscope.monitoring.history import MonitorHistory
+from topicscope.monitoring.monitor import TopicStructureMonitor
+from topicscope.monitoring.probe_set import MonitorTopics
+from topicscope.monitoring.schedule import Every
+from topicscope.monitoring.settings import Log, OnFailure, Settings
+from topicscope.probing.probe import Documents
+
+
+class TopicStructureCallback(TrainerCallback):
+    """Logs the topic structure of a model while a `Trainer` trains it.
+
+        trainer.add_callback(TopicStructureCallback(topics="words.csv", documents="texts.jsonl"))
+
+    Numbers go to what the Trainer reports to (TensorBoard, MLflow, …) under names such as
+    topics/layer_03/attention_ratio, and to topic_structure.jsonl in `out`, the Trainer's output folder unless given.
+    tokenizer: the Trainer's processing_class unless given. The planned steps are the Trainer's, and a run that resumes
+    from a checkpoint continues its history. Everything else as in `TopicStructureMonitor`.
+
+    Raises:
+        InputError: topics, documents or options that cannot be used.
+    """
+
+    def __init__(
+        self,
+        topics: MonitorTopics,
+        documents: Documents,
+        *,
+        every: Every = "log",
+        budget: str | float | None = "2%",
+        on_error: OnFailure = "log",
+        out: str | Path | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        threshold: float | None = None,
+        language: str = "en",
+        seed: int = 0,
+        log: Log | None = None,
+    ) -> None:
+        options: dict[str, Any] = {"every": every, "budget": budget, "on_error": on_error}
+        options |= {"threshold": threshold, "language": language, "seed": seed}
+        found = Settings.checked(topics, documents, **options, log=log)
+        self._options = options | {"topics": found.given, "documents": found.corpus}
+        self._user_log = log
+        self._out, self._tokenizer = out, tokenizer
+        self.monitor: TopicStructureMonitor | None = None
+
+    @property
+    def history(self) -> MonitorHistory:
+        """What was measured so far.
+
+        Raises:
+            InputError: training has not begun, or this process does not measure.
+        """
+        if self.monitor is None:
+            raise InputError("nothing was measured yet", expected="trainer.train() first, in the first process")
+        return self.monitor.history
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Prepare documents and topics, and measure the start."""
+        if not state.is_world_process_zero:
+            return
+        tokenizer = self._tokenizer or _tokenizer_in(kwargs.get("processing_class"))
+        model: Any = kwargs.get("model")
+        self.monitor = TopicStructureMonitor(
+            model,
+            tokenizer,
+            **self._options,
+            out=str(args.output_dir) if self._out is None else self._out,
+            total_steps=state.max_steps,
+            start_step=state.global_step,
+            log=partial(self._log, args, state, control, model),
+        )
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Measure if the step is due."""
+        if self.monitor is not None:
+            self.monitor.step(state.global_step)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Close the history; the model may by now be another one, the best of all."""
+        if self.monitor is not None:
+            self.monitor.finish(measure=False)
+
+    def _log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any,
+        step: int,
+        metrics: Mapping[str, float],
+    ) -> None:
+        """Hand numbers to the integrations alone: Trainer.log would reset what is due, and fill progress bars."""
+        for reporter in _reporters():
+            reporter.on_log(args, state, copy.copy(control), logs=dict(metrics), model=model)
+        if self._user_log is not None:
+            self._user_log(step, metrics)
+
+
+def _tokenizer_in(processor: Any) -> PreTrainedTokenizerBase | None:
+    found = getattr(processor, "tokenizer", processor)
+    return found if isinstance(found, PreTrainedTokenizerBase) else None
+
+
+def _reporters() -> list[TrainerCallback]:
+    """The Trainer's integrations. Its events do not say who else listens; the handler that calls us does."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        handler = frame.f_locals.get("self")
+        if isinstance(handler, CallbackHandler):
+            kinds: Any = tuple(INTEGRATION_TO_CALLBACK.values())
+            return [callback for callback in handler.callbacks if isinstance(callback, kinds)]
+        frame = frame.f_back
+    return []

@@ -1,0 +1,60 @@
+"""What a user of the callback or the monitor chooses, read and checked before training begins."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from topicscope.errors import InputError
+from topicscope.monitoring.probe_set import MonitorTopics, read_given
+from topicscope.monitoring.schedule import Every, grid, share_of
+from topicscope.probing.probe import Documents
+from topicscope.probing.topic_source import Given
+from topicscope.topics.text import Corpus, corpus_from, open_corpus
+
+OnFailure = Literal["log", "raise"]
+Log = Callable[[int, Mapping[str, float]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """See `TopicStructureMonitor`; topics and documents are opened, the budget is a share."""
+
+    given: Given
+    corpus: Corpus
+    every: Every
+    share: float | None
+    on_error: OnFailure
+    threshold: float | None
+    language: str
+    seed: int
+    log: Log | None
+
+    @classmethod
+    def checked(
+        cls,
+        topics: MonitorTopics,
+        documents: Documents,
+        *,
+        every: Every,
+        budget: str | float | None,
+        on_error: OnFailure,
+        threshold: float | None,
+        language: str,
+        seed: int,
+        log: Log | None,
+    ) -> "Settings":
+        """Open what is named and refuse what cannot be used.
+
+        Raises:
+            InputError: see `read_given`, `open_corpus`, `grid` and `share_of`; an unknown `on_error`.
+        """
+        if on_error not in get_args(OnFailure):
+            raise InputError("unknown on_error", received=on_error, expected='"log" or "raise"')
+        grid(every, None)
+        if isinstance(documents, Corpus):
+            corpus = documents
+        else:
+            corpus = open_corpus(documents) if isinstance(documents, (str, Path)) else corpus_from(documents)
+        share = share_of(budget)
+        return cls(read_given(topics), corpus, every, share, on_error, threshold, language, seed, log)
