@@ -15,6 +15,7 @@ from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_
 from topicscope.errors import InputError
 from topicscope.records import write_json
 from topicscope.records.run_record import SUMMARY, RunRecord
+from topicscope.report.training import write_run
 from topicscope.training.loop import train as run_training
 from topicscope.training.recipe import Recipe, load_recipe
 
@@ -40,7 +41,7 @@ def train(
     seeds
         Number of runs; they are trained together.
     out
-        Folder for the record and checkpoints; a fresh one under topicscope-runs/ unless given.
+        Folder for the record, its page report.html and checkpoints; a fresh one under topicscope-runs/ unless given.
     resume
         Continue the run in --out, to the same numbers as an unbroken one.
     overwrite
@@ -70,10 +71,12 @@ def train(
         )
     add_theory(record, chosen)
     write_json(target / SUMMARY, record.document())
+    page = write_run(target, record)
     if json:
         print_json(record.document())
     else:
         show(record, chosen, target)
+        print_lines([f"page: {page}"])
 
 
 def show(record: RunRecord, recipe: Recipe, folder: Path) -> None:
