@@ -109,13 +109,14 @@ def axes(*, x: str, y: str, upside_down: bool = False, **more: Any) -> dict[str,
 def stepped(
     frames: Sequence[tuple[str, list[dict[str, Any]]]], layout: Mapping[str, Any], prefix: str = "step "
 ) -> dict[str, Any]:
-    """A spec with a slider. frames: (label, traces) in order, at most `MOST_FRAMES`; the last is shown first."""
+    """A spec that the page's script gives a slider. frames: (label, traces), at most `MOST_FRAMES`; the last is shown.
+
+    prefix: what stands before the label beside the slider.
+    """
     assert 0 < len(frames) <= MOST_FRAMES
-    now = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
-    steps = [{"label": label, "method": "animate", "args": [[label], now]} for label, _ in frames]
-    slider = {"active": len(frames) - 1, "currentvalue": {"prefix": prefix}, "steps": steps, "pad": {"t": 45}}
     return {
         "data": frames[-1][1],
-        "layout": {**layout, "sliders": [slider]},
+        "layout": dict(layout),
         "frames": [{"name": label, "data": traces} for label, traces in frames],
+        "prefix": prefix,
     }
