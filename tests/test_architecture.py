@@ -22,7 +22,7 @@ ROOMS = {
 # Leaves that every room may use.
 LEAVES = {"errors", "progress"}
 # The one exception of design.md: results draw themselves by a lazy import of the report room, and `reproduce` its page.
-MAY_DRAW = {"records", "probing", "training", "claims"}
+MAY_DRAW = {"records", "probing", "training", "claims", "monitoring"}
 
 
 def imports_of(path: Path) -> set[tuple[str, bool]]:

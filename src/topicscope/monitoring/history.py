@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -95,8 +95,10 @@ class MonitorHistory:
             raise InputError("no such layer", received=(part, layer), expected=f"one of {known}")
         return rows.reset_index(drop=True)
 
-    def plot(self, kind: str = "emergence") -> Any:
+    def plot(self, kind: str = "emergence", *, columns: Literal["single", "double"] | None = None) -> Any:
         """Curves over steps with the stages drawn in: (data, matplotlib `Figure`), the data being what is drawn.
+
+        columns: as wide as one or two columns of a paper.
 
         Raises:
             InputError: another kind than "emergence", or nothing was measured.
@@ -108,7 +110,9 @@ class MonitorHistory:
 
         stages = find_stages(self)
         name = str(self.runs[-1].get("model", {}).get("name", "model"))
-        return emergence(self.layers, self.embeddings, [onset.as_dict() for onset in stages.onsets], name=name)
+        return emergence(
+            self.layers, self.embeddings, [onset.as_dict() for onset in stages.onsets], name=name, columns=columns
+        )
 
 
 class HistoryWriter:

@@ -8,24 +8,29 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm
+from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from topicscope.errors import InputError
-from topicscope.report.figures import STYLE
+from topicscope.report.paper import Columns, paper_figure
 
 _Z, _NULL = 4.0, 1.96
 _TITLES = {
-    "embeddings": "embeddings: z of same-topic minus different-topic words",
+    "embeddings": "embeddings: z of same-topic minus different-topic words (grey: what shuffled topics give)",
     "ov": "OV circuit: z of same-topic minus different-topic words",
-    "attention": "attention: same-topic / different-topic",
+    "attention": "attention: same-topic / different-topic (95 % intervals)",
 }
 _COLOUR = "#444444"
 
 
 def emergence(
-    layers: pd.DataFrame, embeddings: pd.DataFrame, onsets: Sequence[Mapping[str, Any]], *, name: str
+    layers: pd.DataFrame,
+    embeddings: pd.DataFrame,
+    onsets: Sequence[Mapping[str, Any]],
+    *,
+    name: str,
+    columns: Columns | None = None,
 ) -> tuple[pd.DataFrame, Figure]:
     """What is drawn, and the figure: one panel each for embeddings, OV circuits and attention, a curve for each layer.
 
@@ -35,7 +40,7 @@ def emergence(
     (in causal parts the ratio is the position-corrected one); low and high are 95 % limits.
 
     Raises:
-        InputError: nothing was measured.
+        InputError: nothing was measured, or an unknown width.
     """
     data = _curves(layers, embeddings)
     if data.empty:
@@ -43,10 +48,10 @@ def emergence(
     quantities = [quantity for quantity in _TITLES if quantity in set(data["quantity"])]
     numbers = sorted({int(layer) for layer in data["layer"].dropna()})
     parts = list(dict.fromkeys(data["part"].dropna()))
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.2, 2.3 * len(quantities) + 0.6), layout="constrained")
+    with paper_figure(columns, 1.75 * len(quantities) + 0.6) as figure:
         panels = np.atleast_1d(figure.subplots(len(quantities), 1, sharex=True))
-        colours = mpl.colormaps["viridis"].resampled(max(len(numbers), 1))
+        # Without the lightest yellow, which does not show on white.
+        colours = ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.88, max(len(numbers), 1))))
         norm = BoundaryNorm(np.arange(len(numbers) + 1) - 0.5, max(len(numbers), 2))
         for axes, quantity in zip(panels, quantities, strict=True):
             rows = data[data["quantity"] == quantity]
@@ -58,7 +63,7 @@ def emergence(
                 axes.fill_between(curve["step"], curve["low"], curve["high"], color=colour, alpha=0.13, lw=0)
             _reference(axes, quantity)
             _onset(axes, [onset for onset in onsets if onset["quantity"] == quantity], data["step"].max())
-            axes.set_title(_TITLES[quantity], fontsize=9, loc="left")
+            axes.set_title(_TITLES[quantity])
             axes.set_xscale("symlog", linthresh=1, linscale=0.3)
             axes.set_xlim(0, max(float(data["step"].max()) * 1.08, 1.0))
             axes.spines[["top", "right"]].set_visible(False)
@@ -70,8 +75,8 @@ def emergence(
             bar.set_ticks(list(shown), labels=[str(numbers[i]) for i in shown])
             bar.ax.minorticks_off()
             lines = ", ".join(f"{p} {('solid', 'dashed', 'dotted')[i % 3]}" for i, p in enumerate(parts))
-            bar.set_label("layer" if len(parts) < 2 else f"layer ({lines})", fontsize=8)
-        figure.suptitle(f"{name}: topic structure while it trains", fontsize=10, x=0.01, ha="left", parse_math=False)
+            bar.set_label("layer" if len(parts) < 2 else f"layer ({lines})")
+        figure.suptitle(f"{name}: topic structure while it trains", x=0.01, ha="left", parse_math=False)
     return data, figure
 
 
@@ -112,7 +117,7 @@ def _reference(axes: Any, quantity: str) -> None:
 def _onset(axes: Any, onsets: Sequence[Mapping[str, Any]], last: float) -> None:
     known = [onset for onset in onsets if math.isfinite(onset["step"])]
     if not known:
-        axes.text(0.01, 0.93, "no onset yet", transform=axes.transAxes, fontsize=8, va="top", color="#b2182b")
+        axes.text(0.01, 0.93, "no onset yet", transform=axes.transAxes, va="top", color="#b2182b")
         return
     first = min(known, key=lambda onset: onset["step"])
     axes.axvspan(first["low"], min(first["high"], last), color="#fdb863", alpha=0.25, lw=0, zorder=0)
@@ -120,4 +125,4 @@ def _onset(axes: Any, onsets: Sequence[Mapping[str, Any]], last: float) -> None:
     where = "" if first["layer"] is None else f", layer {first['layer']}"
     high = f"{first['high']:,.0f}" if math.isfinite(first["high"]) else "…"
     text = f" onset {first['step']:,.0f} [{first['low']:,.0f}, {high}]{where}"
-    axes.text(0.01, 0.93, text, transform=axes.transAxes, fontsize=8, va="top", color="#b35806")
+    axes.text(0.01, 0.93, text, transform=axes.transAxes, va="top", color="#b35806")
