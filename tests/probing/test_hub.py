@@ -114,6 +114,14 @@ def test_a_revision_that_makes_no_sense(name: str, revision: str | None) -> None
         load_model(name, revision=revision)
 
 
+def test_a_folder_has_no_revisions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the version that the result records would be one that nobody read."""
+    monkeypatch.chdir(folder.parent)
+    for name, revision in ((folder.name, "main"), (f"{folder.name}@main", None), (str(folder), "")):
+        with pytest.raises(InputError, match="a folder has no revisions"):
+            load_model(name, revision=revision)
+
+
 def test_a_folder_may_have_an_at_sign_in_its_name(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "tiny@home")
     assert load_model(str(tmp_path / "tiny@home")).name == "tiny@home"

@@ -188,6 +188,7 @@ def test_code_beside_the_weights_is_never_run(folder: Path, tmp_path: Path) -> N
         ({"dtype": "int8"}, "unknown dtype"),
         ({"device": "cuda:99"}, "device cannot be used"),
         ({"device": "warp drive"}, "device cannot be used"),
+        ({"device": "meta"}, "device cannot be used"),
     ],
 )
 def test_wrong_options_are_clear_errors(folder: Path, options: dict[str, str], message: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 import tiny
 import topicscope
@@ -37,6 +38,15 @@ def spoiled(dtype: torch.dtype, *, family: str = "bert", row: int | None = None)
 
     model.encoder.layer[1].attention.self.register_forward_hook(spoil)
     return view_model(model, tokenizer)
+
+
+def all_nan() -> PreTrainedModel:
+    """A model in half precision whose every row is NaN."""
+    model, _ = tiny.build("bert")
+    with torch.no_grad():
+        for layer in model.encoder.layer:
+            layer.attention.self.query.weight.fill_(float("nan"))
+    return model.bfloat16()
 
 
 def units_of(view: ModelView) -> list[AlignedUnit]:
@@ -78,6 +88,11 @@ def test_queries_with_nan_leave_sums_and_counts_and_are_warned_of(words: Path) -
         whole.table()["attention_ratio"].iloc[0], rel=0.01
     )
     assert np.isfinite(result.heads()["attention_ratio"]).all()
+
+
+def test_where_every_row_is_nan_the_error_says_so(words: Path) -> None:
+    with pytest.raises(topicscope.InputError, match=r"(?s)no same-topic.*not a number.*--dtype float32"):
+        topicscope.probe(all_nan(), tiny.build("bert")[1], texts(4), topics=words, controls=0)
 
 
 def test_in_single_precision_a_nan_is_an_error(words: Path) -> None:

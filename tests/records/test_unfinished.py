@@ -42,6 +42,20 @@ def test_a_run_that_ends_well_leaves_only_its_result(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("name", [".", "absent/../run", "run/", "../here/run"])
+def test_every_spelling_of_a_folder_is_fine(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found out at the end, it would have cost the whole run."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    target = (tmp_path / "here" / name).resolve()
+    with unfinished_run(Path(name)) as run:
+        (run.folder / "result").mkdir()
+        (run.folder / "result" / "x").write_text("1")
+        run.publish(run.folder / "result")
+    assert (target / "x").read_text() == "1"
+    assert {p.name for p in tmp_path.rglob("*")} <= {"here", "run", "x"}
+
+
 def test_bad_input_or_nothing_done_leaves_nothing_at_all(tmp_path: Path) -> None:
     for error in (InputError("no"), KeyboardInterrupt(), OSError(errno.ENOSPC, "no space")):
         with pytest.raises((InputError, KeyboardInterrupt, RunError)), unfinished_run(tmp_path / "a" / "b" / "run"):

@@ -7,7 +7,7 @@ from typing import Any
 from topicscope.errors import InputError
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView
-from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments
+from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments, rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.result import ProbeResult
 from topicscope.probing.token_cache import TokenCache, cache_key
@@ -74,6 +74,7 @@ def require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> li
             "no same-topic and different-topic pair of words was found at any threshold",
             received=f"{tried}; words with one topic: {', '.join(words)}",
             expected="units in which two words of one topic meet, and units in which two words of different topics do",
+            where="; ".join(rows_read(moments)[1]) or None,  # rows that are not a number may be the reason
             advice=(
                 "list more words"
                 if word_list

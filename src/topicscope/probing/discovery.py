@@ -57,7 +57,7 @@ def discovered_family(model: PreTrainedModel, name: str) -> Family:
     pairs = zip(calls, padded, strict=same)
     if not same or any(float((c.weights - d.weights).abs().max()) > tolerance for c, d in pairs):
         raise _refused(model, name, "padding changes its attention between the other tokens")
-    return Family(parts, _embedding_layer(model))
+    return Family(parts, _embedding_layer(model, name, lengths))
 
 
 def _run(model: PreTrainedModel, lengths: tuple[int, ...], padding: int) -> list[_Call]:
@@ -156,9 +156,23 @@ def _looks_back(call: _Call) -> bool:
     return not bool(call.weights.triu(1).any())
 
 
-def _embedding_layer(model: PreTrainedModel) -> str:
-    embedding = model.get_input_embeddings()
-    return str(next(name for name, module in model.named_modules() if module is embedding))
+def _embedding_layer(model: PreTrainedModel, name: str, lengths: tuple[int, ...]) -> str:
+    """The table of input embeddings, under the name by which it is called: some models tie copies (Pegasus)."""
+    weight = model.get_input_embeddings().weight
+    called: list[str] = []
+    handles = [
+        module.register_forward_hook(lambda *_, place=place: called.append(place))
+        for place, module in model.named_modules()
+        if isinstance(module, torch.nn.Embedding) and module.weight is weight
+    ]
+    try:
+        _run(model, lengths, 0)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not called:
+        raise _refused(model, name, "its table of input embeddings is never looked up")
+    return called[0]
 
 
 def _refused(model: PreTrainedModel, name: str, reason: str) -> UnsupportedModelError:

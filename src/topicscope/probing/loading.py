@@ -41,12 +41,13 @@ def load_model(
     trust_remote_code: code that comes with a model is run only where this repeats the model's name.
 
     Raises:
-        InputError: no such folder or model, a folder without config, weights or tokenizer, weights that do not fit
-            the architecture, an unknown dtype or a device that is not there.
+        InputError: no such folder or model, a revision of a folder, a folder without config, weights or tokenizer,
+            weights that do not fit the architecture, an unknown dtype or a device that is not there.
         UnsupportedModelError: a type of model that cannot be viewed.
     """
     torch_dtype, device = _dtype(dtype), best_device() if device == "auto" else device
     _check_device(device)
+    name, revision = pinned(name, revision)
     folder = Path(name).expanduser()
     local = folder.is_dir()
     if local:
@@ -55,7 +56,12 @@ def load_model(
         raise InputError(
             "there is no such model folder", received=name, expected="a folder with config.json, weights and tokenizer"
         )
-    name, revision = pinned(name, revision)
+    if local and revision is not None:
+        raise InputError(
+            "a folder has no revisions",
+            received=f"revision {revision!r} of the folder {name}",
+            expected="its path alone",
+        )
     if trust_remote_code not in (None, name):
         raise InputError(
             "code is trusted of one model only, by its name",
@@ -191,7 +197,7 @@ def _dtype(dtype: str | None) -> torch.dtype:
 
 def _check_device(device: str) -> None:
     try:
-        torch.empty(0, device=device)
+        torch.empty(0, device=device).cpu()  # "meta" is a device that nothing comes back from
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(
             "the device cannot be used",

@@ -72,6 +72,8 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError("file not found", received=str(path), expected="a JSON file") from error
+    except OSError as error:
+        raise InputError("the file cannot be read", received=str(path), where=error.strerror) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError("not a JSON file", received=str(error), where=str(path)) from error
 

@@ -67,8 +67,9 @@ def unfinished_run(
             holds it.
         RunError: the disk is full, or the folder is no longer there.
     """
+    target = Path(os.path.abspath(target))  # "." has no name to put .unfinished behind; "a/../b" needs a folder a
     check_output_folder(target, overwrite=overwrite or replaces)
-    folder = target.absolute().parent / f"{target.name}.unfinished"
+    folder = target.parent / f"{target.name}.unfinished"
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     made = bool(missing)
     if not made and not (resume or overwrite):
