@@ -167,6 +167,12 @@ def rows_read(moments: Mapping[str, PartMoments]) -> tuple[dict[str, dict[str, i
     return counts, warnings
 
 
+def distance_features(pair: PairClass) -> tuple[np.ndarray, np.ndarray]:
+    """Indices [bin] of the pooled features that hold one class's sums, and its counts, by distance |i-j|."""
+    sums, counts = _bins((pair,), _BINS_START, NUM_BINS)
+    return sums[:, 0], counts[:, 0]
+
+
 def _bins(classes: Sequence[PairClass], start: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Feature indices [bin, class] of the sums, and of the counts, in `size` bins."""
     rows = np.array([BINNED.index(k) for k in classes])

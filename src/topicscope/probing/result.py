@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -114,18 +114,39 @@ class ProbeResult:
         """The same result, whose document table lies in `folder`."""
         return replace(self, document_table=DocumentTable([folder / DOCUMENTS]))
 
-    def plot(self, kind: str = "heads", *, part: str | None = None, threshold: float | None = None) -> Any:
-        """A matplotlib figure: "heads" (layer × head map of the ratio) or "ratios" (by threshold, with controls)."""
-        from topicscope.report import figures
+    def plot(self, kind: str = "heads", *, columns: Literal["single", "double"] | None = None, **more: Any) -> Any:
+        """A matplotlib figure; columns: as wide as one or two columns of a paper.
 
-        if kind == "ratios":
-            return figures.ratio_figure(self.rows)
-        if kind != "heads":
-            raise InputError("unknown kind of plot", received=kind, expected='"heads" or "ratios"')
-        part = self.headline["part"] if part is None else part
-        threshold = self.headline["threshold"] if threshold is None else threshold
-        title = f"{self.model['name']}: same-topic / different-topic attention"
-        return figures.head_map(self.head_table, part=part, threshold=threshold, title=title)
+        kind: one of `topicscope.probing.plots.KINDS`, each with its own options: part and threshold (those of the
+        headline unless given), circuit ("OV", "QK"), layer and head.
+
+        Raises:
+            InputError: no such kind, or the result lacks what it would show.
+        """
+        from topicscope.probing.plots import draw_probe
+
+        return draw_probe(self, kind, columns, **more)[1]
+
+    def plot_data(self, kind: str = "heads", **more: Any) -> Any:
+        """The numbers that `plot` shows: a DataFrame, or arrays by name for a matrix."""
+        from topicscope.probing.plots import draw_probe
+
+        return draw_probe(self, kind, **more)[0]
+
+    def distances(self, *, part: str | None = None, threshold: float | None = None) -> pd.DataFrame:
+        """Mean attention by distance and class of word pair, see `probing.distances`; over all topic seeds.
+
+        Raises:
+            InputError: no such part or threshold.
+        """
+        from topicscope.probing.distances import distances
+
+        return distances(
+            self.moments,
+            self.coverage["pairs"],
+            self.headline["part"] if part is None else part,
+            self.headline["threshold"] if threshold is None else threshold,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `result.json` holds and `--json` prints."""

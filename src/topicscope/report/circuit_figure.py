@@ -11,20 +11,29 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from topicscope.errors import InputError
-from topicscope.report.figures import at_threshold, threshold_label
-from topicscope.report.paper import STYLE, PaperFigure
+from topicscope.report.figures import at_threshold, map_size, threshold_label
+from topicscope.report.paper import STYLE, Columns, PaperFigure
 
 _MAX_ANNOTATED = (32, 20)
 _UNSURE = 4.0
 
 
-def circuit_map(heads: pd.DataFrame, *, circuit: str, place: str, part: str, threshold: float, name: str) -> Figure:
+def circuit_map(
+    heads: pd.DataFrame,
+    *,
+    circuit: str,
+    place: str,
+    part: str,
+    threshold: float,
+    name: str,
+    columns: Columns | None = None,
+) -> Figure:
     """z of every head, within frequency bands where they are known. Purple below 0, orange above, grey within ±4.
 
-    heads: `CircuitResult.heads()`.
+    heads: `CircuitResult.heads()`. columns: as wide as one or two columns of a paper; small cells have no numbers.
 
     Raises:
-        InputError: no such rows in `heads`.
+        InputError: no such rows in `heads`, or another width.
     """
     where = (heads["circuit"] == circuit) & (heads["place"] == place) & (heads["part"] == part)
     chosen = at_threshold(heads[where], threshold)
@@ -35,8 +44,7 @@ def circuit_map(heads: pd.DataFrame, *, circuit: str, place: str, part: str, thr
     z = chosen.pivot_table(index="layer", columns="head", values=column, aggfunc="mean", dropna=False)
     values, layers, numbers = z.to_numpy(dtype=float), list(z.index), list(z.columns)
     annotated = values.shape[0] <= _MAX_ANNOTATED[0] and values.shape[1] <= _MAX_ANNOTATED[1]
-    cell = (0.56, 0.32) if annotated else (0.13, 0.13)
-    size = (max(len(numbers) * cell[0] + 1.9, 4.6), max(len(layers) * cell[1] + 1.5, 2.4))
+    annotated, letters, size = map_size((len(layers), len(numbers)), annotated, columns)
     limit = max(float(np.nanmax(np.abs(values), initial=0.0)), 2 * _UNSURE)
     norm = SymLogNorm(linthresh=_UNSURE, linscale=0.5, vmin=-limit, vmax=limit, base=10)
     with mpl.rc_context(STYLE):
@@ -55,7 +63,8 @@ def circuit_map(heads: pd.DataFrame, *, circuit: str, place: str, part: str, thr
         marks = [m for m in (-100, -30, -10, -_UNSURE, 0, _UNSURE, 10, 30, 100) if abs(m) <= limit]
         bar.set_ticks(marks, labels=[f"{m:g}" for m in marks])
         bar.ax.minorticks_off()
-        bar.set_label("z (0 = no difference)", fontsize=8)
+        bar.ax.tick_params(labelsize=letters)
+        bar.set_label("z (0 = no difference)", fontsize=letters)
         if annotated:
             for (row, head), value in np.ndenumerate(values):
                 if math.isfinite(value):
@@ -63,10 +72,15 @@ def circuit_map(heads: pd.DataFrame, *, circuit: str, place: str, part: str, thr
                     dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
                     text = f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
                     colour = "white" if dark else "black"
-                    axes.text(head + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7, color=colour)
+                    axes.text(head + 0.5, row + 0.5, text, ha="center", va="center", fontsize=letters - 1, color=colour)
         banded = ", within frequency bands" if column == "z_banded" else ""
         title = f"{name}: {circuit} circuit, same-topic minus different-topic words, z{banded}"
-        lines = textwrap.wrap(f"{title} ({part}, {place}, θ = {threshold_label(threshold)})", int(size[0] * 9.5))
+        lines = textwrap.wrap(
+            f"{title} ({part}, {place}, θ = {threshold_label(threshold)})",
+            int(size[0] * (9.5 if columns is None else 13)),
+        )
         # parse_math off: a model's name may hold dollar signs.
-        axes.set_title("\n".join(lines), fontsize=10, loc="left", parse_math=False)
+        axes.set_title("\n".join(lines), fontsize=10 if columns is None else 7.5, loc="left", parse_math=False)
+        if columns is not None:
+            axes.tick_params(labelsize=6.5)
     return figure

@@ -77,13 +77,7 @@ def head_map(
     errors[cells] = chosen[f"{column}_se"].to_numpy(dtype=float)
 
     annotated = shape[0] <= _MAX_ANNOTATED[0] and shape[1] <= _MAX_ANNOTATED[1]
-    if check_columns(columns) is None:
-        letters, cell = 8.0, (0.56, 0.32) if annotated else (0.13, 0.13)
-        size = (max(shape[1] * cell[0] + 1.9, 4.6), max(shape[0] * cell[1] + 1.5, 2.4))
-    else:
-        letters, wide = 6.0, (WIDTHS[columns or "double"] - 1.35) / shape[1]
-        annotated = annotated and wide >= 0.36
-        size = (WIDTHS[columns or "double"], max(shape[0] * min(0.26, 1.2 * wide) + 1.0, 1.6))
+    annotated, letters, size = map_size(shape, annotated, columns)
     with mpl.rc_context(STYLE):
         figure = PaperFigure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
@@ -101,6 +95,23 @@ def head_map(
             for label in (axes.xaxis.label, axes.yaxis.label):
                 label.set_fontsize(7)
     return figure
+
+
+def map_size(
+    shape: tuple[int, int], annotated: bool, columns: Columns | None
+) -> tuple[bool, float, tuple[float, float]]:
+    """Whether the cells of a layer × head map hold numbers, the size of letters in points, and that of the figure.
+
+    Raises:
+        InputError: another name of a width.
+    """
+    if check_columns(columns) is None:
+        cell = (0.56, 0.32) if annotated else (0.13, 0.13)
+        return annotated, 8.0, (max(shape[1] * cell[0] + 1.9, 4.6), max(shape[0] * cell[1] + 1.5, 2.4))
+    width = WIDTHS[columns or "double"]
+    cell_width = (width - 1.35) / shape[1]
+    size = (width, max(shape[0] * min(0.26, 1.2 * cell_width) + 1.0, 1.6))
+    return annotated and cell_width >= 0.36, 6.0, size
 
 
 def _draw_heads(

@@ -83,10 +83,10 @@ def answers(record: RunRecord) -> list[str]:
     if beside:
         m, t = beside["measured"], beside["theory"] or {}
         parts = [
-            f"{m[name]:.3g} times{f' (theory {t[name]:.3g})' if name in t else ''} to {label}"
-            for name, label in (("same_topic", "other words of the same topic"), ("same_word", "the same word"))
+            f"{label} {m[name]:.4g} times{f' (theory {t[name]:.4g})' if name in t else ''}"
+            for name, label in (("same_topic", "other words of its topic"), ("same_word", "its own word"))
         ]
-        said.append(f"Relative to words of different topics, a word attends {' and '.join(parts)}.")
+        said.append(f"A word gives {' and '.join(parts)} the attention that it gives words of other topics.")
     if {"W_V_same", "W_V_different"} <= set(final) and not (values and values["theory"]):
         means = final[["W_V_same", "W_V_different"]].mean()
         said.append(
@@ -178,19 +178,19 @@ def _theory_tables(record: RunRecord) -> list[Table]:
         if not beside:
             continue
         theory, away = beside["theory"] or {}, beside["relative_deviation"] or {}
+        columns = ["entries", "measured", "sd over seeds", *(["theory", "deviation"] if theory else [])]
         rows = [
-            [
-                name.replace("_", " "),
-                tables.number(value, 4),
-                tables.number(beside["sd"].get(name), 2),
-                tables.number(theory.get(name), 4),
-                f"{100 * away[name]:+.2f} %" if name in away else MISSING,
-            ]
+            [name.replace("_", " "), tables.number(value, 4), tables.number(beside["sd"].get(name), 2)]
+            + ([tables.number(theory.get(name), 4), _percent(away.get(name))] if theory else [])
             for name, value in beside["measured"].items()
         ]
         note = f"No theory here: {beside['no_theory']}." if beside["no_theory"] else words.NOTES.get(part, "")
-        made.append(Table(caption, ["entries", "measured", "sd over seeds", "theory", "deviation"], rows, note))
+        made.append(Table(caption, columns, rows, note))
     return made
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:+.2f} %"
 
 
 def _final_table(record: RunRecord) -> Table:

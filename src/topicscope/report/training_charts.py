@@ -110,8 +110,16 @@ def _mean(history: pd.DataFrame, name: str, label: str, number: int) -> dict[str
         for step, mean, low, high in zip(by_step.index, *(by_step[c] for c in ("mean", "min", "max")), strict=True)
     ]
     where = place(by_step.index.to_numpy())
-    line = plotly.line(where.tolist(), by_step["mean"].tolist(), label, number, text=text)
-    return line | {"hovertemplate": f"{label}<br>%{{text}}<extra></extra>", "marker": line["marker"] | {"size": 5}}
+    line = plotly.line(where.tolist(), [], label, number, text=text)
+    # More digits than elsewhere: a ratio may leave 1 by a thousandth at first.
+    return (
+        line
+        | {"y": [significant(value, 7) for value in by_step["mean"].tolist()]}
+        | {
+            "hovertemplate": f"{label}<br>%{{text}}<extra></extra>",
+            "marker": line["marker"] | {"size": 6, "maxdisplayed": 30},
+        }
+    )
 
 
 def _layout(record: RunRecord, title: str, *, log: bool = False, stages: bool = True) -> dict[str, Any]:
