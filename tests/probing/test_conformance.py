@@ -11,6 +11,7 @@ INVERTED = ("causal", "sequence")
 
 @pytest.mark.parametrize("family", conformance.FAMILIES)
 def test_a_family_conforms(family: str) -> None:
+    """Planted scores differ between key-value heads: each group of query heads shows its own (symptom 13)."""
     found = conformance.measure(family)
     assert found.twin < 1e-4
     assert found.padding < 1e-4
