@@ -70,15 +70,15 @@ def _controls(
 
 
 def _embeddings(result: "ProbeResult", columns: Any) -> tuple[Any, Any]:
-    from topicscope.report.probe_figures import embeddings
+    from topicscope.report.embedding_figures import block_matrix
 
-    return embeddings(result.embedding_map, columns)
+    return block_matrix(result.embedding_map, columns)
 
 
 def _similarities(result: "ProbeResult", columns: Any) -> tuple[Any, Any]:
-    from topicscope.report.probe_figures import similarities
+    from topicscope.report.embedding_figures import similarity_histogram
 
-    return similarities(result.embedding_map, columns)
+    return similarity_histogram(result.embedding_map, columns)
 
 
 def _distances(

@@ -83,4 +83,6 @@ def circuit_map(
         axes.set_title("\n".join(lines), fontsize=10 if columns is None else 7.5, loc="left", parse_math=False)
         if columns is not None:
             axes.tick_params(labelsize=6.5)
+            axes.xaxis.label.set_fontsize(7)
+            axes.yaxis.label.set_fontsize(7)
     return figure

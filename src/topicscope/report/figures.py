@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from topicscope.errors import InputError
-from topicscope.report.paper import DIVERGING, STYLE, WIDTHS, Columns, PaperFigure, check_columns
+from topicscope.report.paper import DIVERGING, STYLE, WIDTHS, Columns, PaperFigure, check_columns, style
 
 # Above this size the numbers in the cells could no longer be read.
 _MAX_ANNOTATED = (32, 20)
@@ -180,7 +180,7 @@ def ratio_figure(table: pd.DataFrame, *, columns: Columns | None = None) -> Figu
         raise InputError("no measured rows to draw", received=f"{len(table)} rows", expected='source "measured"')
     parts = list(dict.fromkeys(measured["part"]))
     paper = table[(table["source"] == "paper") & (table["model"] == "BERT")]
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE if columns is None else style(columns)):
         width = max(6.4, 3.4 * len(parts)) if check_columns(columns) is None else WIDTHS[columns or "double"]
         figure = PaperFigure(figsize=(width, 4.0 if columns is None else 3.0), layout="constrained")
         panels = np.atleast_1d(figure.subplots(1, len(parts), sharey=True))
@@ -188,7 +188,7 @@ def ratio_figure(table: pd.DataFrame, *, columns: Columns | None = None) -> Figu
         for axes, part in zip(panels, parts, strict=True):
             rows = measured[measured["part"] == part]
             _draw_ratios(axes, rows, paper if part == "encoder" else paper.iloc[:0])
-            axes.set_title(part, fontsize=10)
+            axes.set_title(part, fontsize=10 if columns is None else None, loc="center")
             legend |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
         panels[0].set_ylabel("same-topic / different-topic attention")
         figure.legend(
@@ -224,8 +224,9 @@ def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame) -> None:
     axes.set_xticks(range(len(rows)), labels)
     axes.set_xlim(-0.55, len(rows) - 0.45)
     if bool(rows["threshold"].notna().any()):
-        axes.set_xlabel("threshold θ (share of the vocabulary kept per topic)")
-    axes.xaxis.label.set_fontsize(8)
+        axes.set_xlabel(
+            "threshold θ (share of the vocabulary kept per topic)", fontsize=min(8.0, mpl.rcParams["font.size"])
+        )
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     axes.grid(axis="y", color="#dddddd", lw=0.6)

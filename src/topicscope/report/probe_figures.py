@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from topicscope.errors import InputError
-from topicscope.report.brackets import block_map, brackets
 from topicscope.report.figures import at_threshold
 from topicscope.report.paper import LINES, Columns, Drawn, paper_figure, tidy
 
@@ -48,24 +47,28 @@ def controls(
     data = pd.DataFrame([*_measured(measured.iloc[0]), *_random(random)])
     names = list(dict.fromkeys(data["measure"][data["source"] == "measured"]))
     with paper_figure(columns, 0.9 + 0.3 * len(names)) as figure:
-        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+        # One column has no room for the enlarged panel.
+        ratios = (1,) if columns == "single" else (3, 2)
+        panels = figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios, squeeze=False)[0]
+        left = panels[0]
         for place, name in enumerate(names):
             one = data[data["measure"] == name]
             row = one[one["source"] == "measured"].iloc[0]
             half = np.nan_to_num([[row["value"] - row["low"]], [row["high"] - row["value"]]])
             left.errorbar(row["value"], place, xerr=half, fmt="o", ms=4, capsize=2.5, lw=1.1, color=LINES[0][0])
             values = one["value"][one["source"] == "control"].to_numpy(dtype=float)
-            for axes in (left, right):
+            for axes in panels:
                 axes.plot(values, np.full(len(values), place), "|", color=_GREY, ms=8, mew=1.0)
-        for axes in (left, right):
+        for axes in panels:
             axes.axvline(1.0, color="#555555", lw=0.8, ls="--")
             axes.locator_params(axis="x", nbins=4)
             axes.ticklabel_format(axis="x", useOffset=False)
             tidy(axes, grid="x")
         left.set(ylim=(len(names) - 0.5, -0.5), xlabel="same-topic / different-topic attention")
         left.set_yticks(range(len(names)), [MEASURES[name] for name in names])
-        left.set_title("measured, 95 % interval (dot)")
-        right.set_title("random weights, enlarged")
+        left.set_title("dot: measured, 95 % interval; bars: random weights")
+        for axes in panels[1:]:
+            axes.set_title("random weights alone")
     return data, figure
 
 
@@ -86,46 +89,6 @@ def _random(random: pd.DataFrame) -> list[dict[str, Any]]:
         for name in MEASURES
         if name in row and pd.notna(row[name])
     ]
-
-
-def embeddings(kept: Mapping[str, np.ndarray], columns: Columns | None = None) -> Drawn:
-    """Mean cosine between words (or bins of words) in the order of topics, topics in brackets.
-
-    kept: `ProbeResult.embedding_map`. Data: cosine [bin bin]; topic, begin and end of every bracket, in bins.
-    """
-    _need(len(kept), "embedding map", "an older result, or one without topics")
-    topic = np.repeat(kept["topics"], np.diff([*kept["starts"], len(kept["words"])]))
-    found = brackets(topic, kept["edges"])
-    with paper_figure(columns, 3.4 if columns == "single" else 4.6) as figure:
-        axes = figure.subplots()
-        block_map(axes, kept["cosine"], found)
-        axes.set_xlabel(f"{len(kept['words']):,} words by topic: mean cosine of their embeddings")
-    sides = {name: np.array([getattr(b, name) for b in found]) for name in ("topic", "begin", "end")}
-    return {"cosine": kept["cosine"], **sides}, figure
-
-
-def similarities(kept: Mapping[str, np.ndarray], columns: Columns | None = None) -> Drawn:
-    """Histogram of the cosines of pairs of words, same topic and different topics, each as shares of its own pairs.
-
-    kept: `ProbeResult.embedding_map`. Data: low, high (bounds of the bar), same, different (numbers of pairs).
-    """
-    _need(len(kept), "embedding map", "an older result, or one without topics")
-    bounds = kept["bounds"]
-    data = pd.DataFrame({"low": bounds[:-1], "high": bounds[1:], "same": kept["same"], "different": kept["different"]})
-    seen = np.flatnonzero((kept["same"] + kept["different"]) > 0)
-    with paper_figure(columns, 2.4) as figure:
-        axes = figure.subplots()
-        for number, (name, label) in enumerate((("same", "same topic"), ("different", "different topics"))):
-            color, line, _ = LINES[number]
-            total = int(kept[name].sum())
-            share = kept[name] / max(total, 1)
-            axes.stairs(share, bounds, color=color, ls=line, lw=1.3, label=f"{label}, {total:,} pairs")
-            axes.stairs(share, bounds, color=color, alpha=0.15, fill=True)
-        axes.set(xlim=(bounds[seen[0]], bounds[seen[-1] + 1]) if len(seen) else (-1, 1), ylim=(0, None))
-        axes.set(xlabel="cosine of two words' embeddings", ylabel="share of the pairs")
-        axes.legend()
-        tidy(axes)
-    return data, figure
 
 
 def coverage(counts: Mapping[str, Any], *, part: str, threshold: float | None, columns: Columns | None = None) -> Drawn:
