@@ -4,7 +4,7 @@ Here a Hugging Face model stands in for the hooked one, so that the example runs
 
     python examples/live_patterns.py
 
-With TransformerLens the function would be
+With TransformerLens (run with 4.3) `model` is a `TransformerBridge` (a `HookedTransformer` before 4.0) and the function
 
     def patterns(input_ids, attention_mask):
         _, cache = model.run_with_cache(
@@ -13,14 +13,15 @@ With TransformerLens the function would be
         return cache
 
 with `layer_name="blocks.{layer}.attn.hook_pattern"`, `W_E=model.W_E`, `num_layers=model.cfg.n_layers`,
-`num_heads=model.cfg.n_heads` and `max_length=model.cfg.n_ctx`; with nnsight
+`num_heads=model.cfg.n_heads` and `max_length=model.cfg.n_ctx`. With nnsight (run with 0.8) `model` is the `NNsight` of
+a model with attn_implementation="eager", and the function
 
     def patterns(input_ids, attention_mask):
-        with model.trace({"input_ids": input_ids, "attention_mask": attention_mask}):
-            saved = [layer.attention.self.output[1].save() for layer in model.encoder.layer]
+        with model.trace(input_ids=input_ids, attention_mask=attention_mask):
+            saved = nnsight.save([layer.attention.self.output[1].save() for layer in model.encoder.layer])
         return saved
 
-(on a model loaded with attn_implementation="eager").
+Both gave the ratios of every head that the model gives by itself, to 3e-8.
 """
 
 import torch
