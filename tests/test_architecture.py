@@ -17,7 +17,8 @@ ROOMS = {
     "monitoring": {"records", "topics", "models", "training", "probing"},
     "report": {"records"},
     "claims": {"records", "topics", "theory", "models", "training", "probing"},
-    "cli": {"records", "topics", "theory", "models", "training", "probing", "claims", "report"},
+    "cluster": {"records", "topics", "models", "training", "probing"},
+    "cli": {"records", "topics", "theory", "models", "training", "probing", "claims", "report", "cluster"},
 }
 # Leaves that every room may use.
 LEAVES = {"errors", "progress"}

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -75,6 +75,7 @@ class JsonProgress:
     def __init__(self) -> None:
         self._tasks: dict[str, tuple[float, int | float | None, str]] = {}
         self._last: dict[str, float] = {}
+        self._figures: dict[str, dict[str, float]] = {}
 
     def start(self, task: str, total: int | float | None, unit: str) -> None:
         """Announce the task."""
@@ -86,6 +87,10 @@ class JsonProgress:
         if time.monotonic() - self._last.get(task, 0.0) >= 1.0:
             self._emit("progress", task, done)
 
+    def note(self, task: str, figures: Mapping[str, float]) -> None:
+        """Figures that the next reports of the task hold as well."""
+        self._figures[task] = {name: round(value, 3) for name, value in figures.items()}
+
     def finish(self, task: str) -> None:
         """Report the end."""
         self._emit("finish", task, None)
@@ -95,7 +100,7 @@ class JsonProgress:
         elapsed = time.monotonic() - started
         left = elapsed / done * (total - done) if done and total else None
         self._last[task] = time.monotonic()
-        line = {
+        line: dict[str, Any] = {
             "event": event,
             "task": task,
             "done": done,
@@ -104,6 +109,7 @@ class JsonProgress:
             "elapsed_s": round(elapsed, 2),
         }
         line["left_s"] = None if left is None else round(left, 2)
+        line |= self._figures.get(task, {})
         sys.stderr.write(json.dumps(line) + "\n")
         sys.stderr.flush()
 
@@ -117,11 +123,16 @@ class BarProgress:
 
     def start(self, task: str, total: int | float | None, unit: str) -> None:
         """Add a bar."""
-        self._ids[task] = self._bars.add_task(task, total=total, unit=unit)
+        self._ids[task] = self._bars.add_task(task, total=total, unit=unit, figures="")
 
     def update(self, task: str, done: int | float) -> None:
         """Move the bar."""
         self._bars.update(self._ids[task], completed=done)
+
+    def note(self, task: str, figures: Mapping[str, float]) -> None:
+        """Show figures behind the bar."""
+        shown = ", ".join(f"{value:,.0f} {name}" for name, value in figures.items())
+        self._bars.update(self._ids[task], figures=shown)
 
     def finish(self, task: str) -> None:
         """Stop the bar's clock."""
@@ -144,6 +155,7 @@ def show_progress(style: ProgressStyle) -> Iterator[Progress]:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
         )
         with RichProgress(*columns, console=Console(stderr=True)) as bars:
             yield BarProgress(bars)

@@ -21,15 +21,16 @@ from topicscope.topics.words import WordSplitter
 def identity_of_run(
     view: ModelView,
     weights_hash: str,
+    device: str,
     corpus: Corpus,
     topics: Any,
     splitter: WordSplitter,
     options: ProbeOptions,
 ) -> dict[str, Any]:
-    """Everything that decides the numbers of a run, as JSON has it."""
+    """Everything that decides the numbers of a run, as JSON has it; device: where the text is read."""
     libraries = describe_environment().libraries
     return {
-        "model": [view.name, view.model_type, weights_hash, view.dtype, view.device],
+        "model": [view.name, view.model_type, weights_hash, view.dtype, device],
         "text": [corpus.name, corpus.fingerprint()],
         "tokens": cache_key(view.tokenizer, corpus, options, view.max_length),
         "topics": topics,
@@ -103,4 +104,4 @@ def finished(run: UnfinishedRun, identity: Mapping[str, Any]) -> ProbeResult | N
             expected="the same model, text, topics and options as before",
             advice="choose another --out, or use --overwrite in place of --resume",
         )
-    return None if found.interrupted else found
+    return found if found.complete else None

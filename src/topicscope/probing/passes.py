@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
 
 from topicscope.probing.alignment import AlignedUnit
+from topicscope.probing.elsewhere import Elsewhere, LeftOut, ShardLost
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView
 from topicscope.probing.moments import PartMoments
@@ -30,46 +30,6 @@ UNITS_PER_CHUNK = 256
 SECONDS_PER_SHARD = 60.0
 # Least units of a shard: some ten seconds to minutes of work.
 CPU_UNITS, DEVICE_UNITS = 4_096, 65_536
-
-
-class ShardRead(NamedTuple):
-    """A shard that was read elsewhere; its sums and rows lie in `folder`."""
-
-    shard: Shard
-    folder: Path
-    documents: int
-    tokens: int
-
-
-class ShardLost(NamedTuple):
-    """A shard that could not be read, after several tries."""
-
-    shard: Shard
-    reason: str
-
-
-@runtime_checkable
-class Elsewhere(Protocol):
-    """Who reads shards in place of this process; `device`: where the model computes there."""
-
-    device: str
-
-    def read(
-        self, spec: PassSpec, weights_seed: int | None, shards: Sequence[Shard], folder: Path
-    ) -> Iterator[ShardRead | ShardLost]:
-        """Every shard once, in any order, each by `read_shard` in a folder of its own inside `folder`.
-
-        weights_seed: the seed of the random initialisation that reads; None: the model itself.
-        """
-
-
-@dataclass
-class LeftOut:
-    """Documents that a pass could not read, and why."""
-
-    task: str
-    reason: str
-    documents: list[str]
 
 
 @dataclass
@@ -228,16 +188,16 @@ def _read_elsewhere(
         for outcome in elsewhere.read(spec, weights_seed, missing, folder):
             if isinstance(outcome, ShardLost):
                 units = tokens[outcome.shard.start : outcome.shard.stop]
-                ids = list(dict.fromkeys(unit.document_id for unit in units))
+                ids = tuple(dict.fromkeys(unit.document_id for unit in units))
                 result.left_out.append(LeftOut(spec.task, outcome.reason, ids))
             else:
                 ready[outcome.shard.number] = outcome.folder
                 done += outcome.shard.stop - outcome.shard.start
                 documents, read_tokens = documents + outcome.documents, read_tokens + outcome.tokens
-            progress.update(spec.task, done)
             seconds = max(time.monotonic() - started, 1e-3)
             rates = {"documents/s": documents / seconds, "tokens/s": read_tokens / seconds}
             note(progress, spec.task, rates | {"failed shards": float(len(result.left_out))})
+            progress.update(spec.task, done)
             while state.shards in ready:
                 state.fold_folder(ready.pop(state.shards), number=state.shards)
             if time.monotonic() - saved >= SECONDS_PER_SHARD:

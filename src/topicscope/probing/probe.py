@@ -1,7 +1,6 @@
 """The main job: probe a model for topic structure in its embeddings and its attention (Knowls 7 and 8)."""
 
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,12 +12,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from topicscope.errors import InputError
 from topicscope.probing.checks import digest, finished, identity_of_run, require_known_words, require_pairs
 from topicscope.probing.circuits import circuits_of_probe
+from topicscope.probing.elsewhere import Elsewhere, ModelSource, left_out_warnings
 from topicscope.probing.embedding_probe import EmbeddingProbe
 from topicscope.probing.head_examples import profiled
 from topicscope.probing.headline import headline_of_parts
-from topicscope.probing.loading import load_model, pinned
+from topicscope.probing.inputs import Documents, corpus_of, description_of, location, view_of
+from topicscope.probing.loading import pinned
 from topicscope.probing.lookup import TopicLookup
-from topicscope.probing.model import ModelView, view_model
+from topicscope.probing.model import ModelView
 from topicscope.probing.moments import rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
@@ -39,10 +40,7 @@ from topicscope.progress import Progress, SilentProgress
 from topicscope.records import Manifest, describe_environment
 from topicscope.records.manifest import now
 from topicscope.records.unfinished import UnfinishedRun, unfinished_run
-from topicscope.topics.text import Corpus, Document, corpus_from, open_corpus
 from topicscope.topics.words import WordSplitter, split_words
-
-Documents = str | Path | Corpus | Iterable[str | Document | tuple[str, str] | dict[str, Any]]
 
 
 def probe(
@@ -61,6 +59,7 @@ def probe(
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    cluster: Elsewhere | None = None,
     **options: Any,
 ) -> ProbeResult:
     """Measure how much more a model's attention and embeddings connect words of one topic than of different topics.
@@ -75,6 +74,9 @@ def probe(
     out: folder for the result. The work under way is kept in `out`.unfinished, about once a minute; with `resume` a run
         that was killed or stopped goes on from there, to the same numbers, and a finished one is read.
 
+    cluster: who reads the text in place of this process, in shards: a `topicscope.cluster.Cluster`. It needs `out`, a
+        folder that all its machines share, and a model by name. The numbers are those of this process alone.
+
     One forward pass serves all thresholds and topic seeds; each control is one more pass. After Ctrl-C the result of
     what was read so far is returned with `interrupted` set; before anything was read, KeyboardInterrupt is raised.
 
@@ -85,6 +87,12 @@ def probe(
     chosen = ProbeOptions.checked(**options)
     if resume and out is None:
         raise InputError("resume needs the folder of the run", expected="--out DIR --resume")
+    if cluster is not None and (out is None or not isinstance(model, str)):
+        raise InputError(
+            "a cluster reads a model that its machines can load, and leaves its work in a folder that they share",
+            received=f"a {type(model).__name__}, out={out}",
+            expected="the name or folder of a model, and out=FOLDER",
+        )
     if isinstance(model, str):
         model, revision = pinned(model, revision)
     measure = partial(
@@ -101,6 +109,7 @@ def probe(
         progress=SilentProgress() if progress is None else progress,
         command=command,
         options=chosen,
+        cluster=cluster,
     )
     if out is None:
         return measure(None)
@@ -110,7 +119,7 @@ def probe(
         result = measure(run)
         if not result.lies_in(target):  # else a finished run was read
             run.publish(result.save(run.folder / "result", overwrite=True))
-        run.keep = result.interrupted
+        run.keep = not result.complete
     return result.moved(target)
 
 
@@ -129,14 +138,19 @@ def _measure(
     progress: Progress,
     command: str | None,
     options: ProbeOptions,
+    cluster: Elsewhere | None,
 ) -> ProbeResult:
-    corpus = _corpus(documents)
-    view = _view(model, tokenizer, device, dtype, revision, trust_remote_code)
+    if cluster is not None:
+        assert run is not None
+        cluster.check(run.folder)
+    corpus = corpus_of(documents)
+    view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code)
     if options.layers is not None or options.heads is not None:
         view = view.only(options.layers, options.heads)
     source = read_topics(topics)
     weights_hash = view.weights_hash()
-    identity = identity_of_run(view, weights_hash, corpus, identity_of(source), splitter, options)
+    computed_on = view.device if cluster is None else cluster.device
+    identity = identity_of_run(view, weights_hash, computed_on, corpus, identity_of(source), splitter, options)
     if run is not None:
         done = finished(run, identity)
         if done is not None:
@@ -146,7 +160,13 @@ def _measure(
     fitted = topics_from(source, corpus, options, splitter, progress, folder)
     configurations = configurations_of(fitted, options)
     tokens = tokens_of(
-        view.tokenizer, corpus, options, max_length=view.max_length, splitter=splitter, progress=progress
+        view.tokenizer,
+        corpus,
+        options,
+        max_length=view.max_length,
+        splitter=splitter,
+        progress=progress,
+        folder=None if cluster is None or folder is None else folder / "tokens",
     )
     require_known_words(tokens, view)
     lookup = TopicLookup(configurations, tokens.words, tokens.word_counts())
@@ -155,25 +175,33 @@ def _measure(
         [*fitted.warnings, *tokens.unit_counts.warnings, *(w for c in configurations for w in c.assignment.warnings)]
     )
 
+    if cluster is not None:
+        cluster.open(
+            ModelSource(location(str(model)), dtype, revision, trust_remote_code, weights_hash), tokens, options
+        )
     causal = {part.name: part.causal for part in view.parts}
     place = None if folder is None else folder / "model"
     spec = PassSpec("reading", lookup, options, word_pairs=options.permutations > 0, document_rows=True)
-    measured = attention_pass(view, tokens, spec, progress, folder=place)
+    measured = attention_pass(view, tokens, spec, progress, folder=place, elsewhere=cluster)
+    left_out = [*measured.left_out]
     interrupted = measured.interrupted
     warnings |= dict.fromkeys(require_pairs(measured.moments, lookup))
     row_counts, row_warnings = rows_read(measured.moments)
     warnings |= dict.fromkeys(row_warnings)
     interrupted = compared.measure(view, interrupted=interrupted)
-    circuits, left_out = circuits_of_probe(view, configurations, fitted.topics)
-    warnings |= dict.fromkeys(left_out)
+    circuits, without = circuits_of_probe(view, configurations, fitted.topics)
+    warnings |= dict.fromkeys(without)
     controls: list[dict[str, Any]] = []
     for number in range(0 if interrupted else options.controls):
         task = f"random weights {number + 1} of {options.controls}"
         place = None if folder is None else folder / f"control-{number}"
         try:
-            random_view = view.randomised(options.seed + number)
-            control = attention_pass(random_view, tokens, PassSpec(task, lookup, options), progress, folder=place)
-            interrupted = control.interrupted
+            seed, spec = options.seed + number, PassSpec(task, lookup, options)
+            random_view = view.randomised(seed)
+            control = attention_pass(
+                random_view, tokens, spec, progress, folder=place, elsewhere=cluster, weights_seed=seed
+            )
+            interrupted, left_out = control.interrupted, left_out + control.left_out
             compared.add_control(random_view, task, interrupted=interrupted)
         except KeyboardInterrupt:
             interrupted = True
@@ -186,8 +214,8 @@ def _measure(
         task, place = "without sinks", None if folder is None else folder / "sinks"
         try:
             spec = PassSpec(task, lookup, options, exclude_sinks=True)
-            again = attention_pass(view, tokens, spec, progress, folder=place)
-            interrupted = again.interrupted
+            again = attention_pass(view, tokens, spec, progress, folder=place, elsewhere=cluster)
+            interrupted, left_out = again.interrupted, left_out + again.left_out
         except KeyboardInterrupt:
             interrupted = True
         if interrupted:
@@ -202,6 +230,7 @@ def _measure(
     costs["shuffling"] = time.perf_counter() - started
     interrupted = interrupted or (options.permutations > 0 and not tests)
     warnings |= dict.fromkeys(shuffle_warnings)
+    warnings |= dict.fromkeys(left_out_warnings(left_out, tokens.documents))
     if measured.interrupted:
         warnings[f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"] = None
 
@@ -216,10 +245,11 @@ def _measure(
     except KeyboardInterrupt:
         interrupted, warnings["interrupted: heads were not profiled"] = True, None
     similarities = compared.block_map(view, float(answer["threshold"]))
-    recorded = {**options.model_dump(mode="json"), "device": device, "dtype": dtype, "revision": revision}
+    read_on = device if cluster is None else cluster.device
+    recorded = {**options.model_dump(mode="json"), "device": read_on, "dtype": dtype, "revision": revision}
     return ProbeResult(
         headline=answer,
-        model=_description(view, weights_hash),
+        model=description_of(view, weights_hash, computed_on),
         rows=rows,
         head_table=heads,
         controls=pd.DataFrame(controls),
@@ -231,6 +261,7 @@ def _measure(
             "rows": row_counts,
             "pairs": measured.pair_counts(lookup),
             "permutations": shuffled,
+            **({"left_out": [asdict(lost) for lost in left_out]} if left_out else {}),
         },
         warnings=tuple(warnings),
         interrupted=interrupted,
@@ -253,47 +284,3 @@ def _measure(
         circuits=circuits,
         embedding_map=similarities,
     )
-
-
-def _corpus(documents: Documents) -> Corpus:
-    if isinstance(documents, Corpus):
-        return documents
-    return open_corpus(documents) if isinstance(documents, (str, Path)) else corpus_from(documents)
-
-
-def _view(
-    model: str | PreTrainedModel | ModelView,
-    tokenizer: PreTrainedTokenizerBase | None,
-    device: str,
-    dtype: str | None,
-    revision: str | None,
-    trust_remote_code: str | None,
-) -> ModelView:
-    if isinstance(model, ModelView):
-        return model
-    if isinstance(model, (str, Path)):
-        return load_model(
-            str(model), device=device, dtype=dtype, revision=revision, trust_remote_code=trust_remote_code
-        )
-    if tokenizer is None:
-        raise InputError(
-            "a live model needs its tokenizer",
-            received=type(model).__name__,
-            expected="topicscope.probe(model, tokenizer, documents)",
-        )
-    return view_model(model, tokenizer)
-
-
-def _description(view: ModelView, weights_hash: str) -> dict[str, Any]:
-    return {
-        "name": view.name,
-        "model_type": view.model_type,
-        "parts": [asdict(part) for part in view.parts],
-        "weights_hash": weights_hash,
-        "kernel": view.kernel,
-        "attention_path": dict.fromkeys((part.name for part in view.parts), view.path),
-        "dtype": view.dtype,
-        "device": view.device,
-        "max_length": view.max_length,
-        "parameters": view.num_parameters,
-    }

@@ -67,6 +67,11 @@ class ProbeResult:
     circuits: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     embedding_map: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
+    @property
+    def complete(self) -> bool:
+        """Whether everything was done: nobody stopped the run, and no document had to be left out."""
+        return not self.interrupted and not self.coverage.get("left_out")
+
     def table(self) -> pd.DataFrame:
         """One row per threshold and part (source "measured"), then the paper's rows (source "paper").
 

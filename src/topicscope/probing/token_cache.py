@@ -140,35 +140,40 @@ def tokens_of(
     max_length: int,
     splitter: WordSplitter = split_words,
     progress: Progress,
+    folder: Path | None = None,
 ) -> TokenCache:
     """The windows that a model with this tokenizer reads of the corpus: from the cache, or made now.
+
+    folder: where they are kept in place of the cache, and taken from if they are there.
 
     Raises:
         InputError: as `UnitReader`, `Corpus` and `align_units`.
         RunError: there is no room for the cache.
     """
-    root = cache_folder() / "tokens"
+    root = cache_folder() / "tokens" if folder is None else folder.parent
     # A splitter of one's own has no name that says what it does.
     key = cache_key(tokenizer, corpus, options, max_length) if splitter is split_words else None
-    kept = root / key if key is not None else None
+    kept = folder or (root / key if key is not None else None)
     if kept is not None and kept.is_dir():
         found = _usable(kept)
         if found is not None:
             found.unit_counts.skipped = dict(corpus.skipped)  # depends on the file, not only on its documents
             return found
     owner = _building(root)
-    folder = owner.path
     try:
-        _build(folder, tokenizer, corpus, options, max_length, splitter, progress)
+        _build(owner.path, tokenizer, corpus, options, max_length, splitter, progress)
     except OSError as error:
         raise RunError(
             "there is no room for the tokens",
             received=str(error),
-            where=str(folder),
+            where=str(owner.path),
             advice="make room, or name a folder on another disk by the environment variable TOPICSCOPE_CACHE",
         ) from error
-    cache = TokenCache(folder, owner)
-    if kept is not None and cache.coverage.tokens >= KEPT_TOKENS and folder.parent == root:
+    if folder is not None:
+        owner.renamed(folder)
+        return TokenCache(folder)
+    cache = TokenCache(owner.path, owner)
+    if kept is not None and cache.coverage.tokens >= KEPT_TOKENS and owner.path.parent == root:
         with suppress(OSError):  # another process has put its own there meanwhile
             owner.renamed(kept)
             prune(root, KEPT_BYTES)

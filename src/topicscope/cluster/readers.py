@@ -1,0 +1,127 @@
+"""A cluster that reads the shards of a probe (`probing.elsewhere.Elsewhere`)."""
+
+import secrets
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from topicscope.cluster.connection import connected
+from topicscope.cluster.pool import Pool
+from topicscope.cluster.preflight import check_gpus, check_nodes
+from topicscope.errors import InputError
+from topicscope.probing.elsewhere import ModelSource, ShardLost, ShardRead
+from topicscope.probing.options import ProbeOptions
+from topicscope.probing.pass_state import Shard
+from topicscope.probing.shard_reading import PassSpec
+from topicscope.probing.token_cache import TokenCache
+
+# A shard is tried so often, whether its reading fails or its worker dies, before it is given up.
+TRIES = 4
+
+
+class Cluster:
+    """Workers of a Ray cluster; a context manager, to be handed to `topicscope.probe(…, cluster=…)`.
+
+    address: "local" for processes of this machine, "auto" for the cluster that this machine belongs to, or
+    "ray://HOST:PORT". workers: how many models are held at once; as many as there is room for unless given.
+    gpus_per_worker: 0 to compute on CPUs, one core each; else GPUs of each, which may be a fraction of one.
+
+    Raises:
+        InputError: on entering: Ray is missing, the cluster cannot be reached, or no machine has the GPUs.
+    """
+
+    def __init__(self, address: str = "local", *, workers: int | None = None, gpus_per_worker: float = 0) -> None:
+        if workers is not None and workers < 1:
+            raise InputError("bad option --workers", received=workers, expected="a number of at least 1")
+        if not gpus_per_worker >= 0 or (gpus_per_worker > 1 and gpus_per_worker != int(gpus_per_worker)):
+            raise InputError(
+                "bad option --gpus-per-worker", received=gpus_per_worker, expected="0, a share of 1, or a whole number"
+            )
+        self.address, self.workers, self.gpus_per_worker = address, workers, gpus_per_worker
+        self.device = "cuda" if gpus_per_worker else "cpu"
+        self._ray: Any = None
+        self._pool: Pool | None = None
+        self._end = ExitStack()
+
+    def __enter__(self) -> "Cluster":
+        with ExitStack() as stack:
+            self._ray = stack.enter_context(connected(self.address, self.workers))
+            check_gpus(self._ray, self.gpus_per_worker)
+            self._end = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.stop()
+            self._pool = None
+        self._end.close()
+
+    def check(self, folder: Path) -> None:
+        """Make sure that every machine has the versions of this one and can write to `folder`.
+
+        Raises:
+            InputError: names the machine.
+        """
+        assert self._ray is not None, "a cluster is used inside its with-block"
+        check_nodes(self._ray, folder)
+
+    def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
+        """Start the workers with the model, and wait for the first of them.
+
+        Raises:
+            InputError: a worker cannot load the model, or finds other weights.
+            RunError: no worker starts.
+        """
+        remote = self._ray.remote(num_cpus=1, num_gpus=self.gpus_per_worker, max_restarts=0)(_worker_class())
+        arguments = (source, self.device, str(tokens.folder), options)
+        self._pool = Pool(self._ray, lambda: remote.remote(*arguments), self.workers or self._room())
+        self._pool.start()
+
+    def read(
+        self, spec: PassSpec, weights_seed: int | None, shards: Sequence[Shard], folder: Path
+    ) -> Iterator[ShardRead | ShardLost]:
+        """Every shard once, in the order in which workers finish them.
+
+        A shard whose reading fails, or whose worker dies, is tried again after all others, `TRIES` times altogether.
+        """
+        assert self._pool is not None
+        pool, name, sent = self._pool, secrets.token_hex(8), [self._ray.put(spec)]
+        waiting, tries = deque(shards), Counter[int]()
+        if waiting:
+            pool.start()
+        try:
+            while waiting or pool.doing:
+                while waiting:
+                    shard = waiting[0]
+                    place = folder / f"shard-{shard.number:05}.{secrets.token_hex(4)}"
+                    if not pool.give((shard, place), name, sent, weights_seed, shard, str(place)):
+                        break
+                    waiting.popleft()
+                for (shard, place), outcome, failure in pool.done(timeout=1.0):
+                    if failure is None:
+                        yield ShardRead(shard, place, *outcome)
+                        continue
+                    tries[shard.number] += 1
+                    if tries[shard.number] < TRIES:
+                        waiting.append(shard)
+                    else:
+                        yield ShardLost(shard, f"{failure} (tried {TRIES} times)")
+        finally:
+            pool.stop(busy_only=True)
+
+    def _room(self) -> int:
+        resources = self._ray.cluster_resources()
+        if self.gpus_per_worker:
+            return max(1, int(resources.get("GPU", 0) / self.gpus_per_worker))
+        return max(1, int(resources.get("CPU", 1)))
+
+
+def _worker_class() -> Any:
+    from topicscope.cluster.worker import Worker
+
+    return Worker

@@ -1,0 +1,75 @@
+"""What a worker is: a process with the model in its memory that reads one shard after another."""
+
+from pathlib import Path
+from typing import Any
+
+from topicscope.errors import InputError
+from topicscope.probing.batches import make_batches, tokens_at_once
+from topicscope.probing.elsewhere import ModelSource
+from topicscope.probing.loading import load_model
+from topicscope.probing.model import ModelView
+from topicscope.probing.options import ProbeOptions
+from topicscope.probing.pass_state import Shard
+from topicscope.probing.passes import read_shard
+from topicscope.probing.shard_reading import PassSpec
+from topicscope.probing.token_cache import TokenCache
+
+
+class Worker:
+    """Loads the model once; Ray makes an actor of it.
+
+    Raises:
+        InputError: the model is not here, or has other weights.
+    """
+
+    def __init__(self, source: ModelSource, device: str, tokens: str, options: ProbeOptions) -> None:
+        view = load_model(
+            source.name,
+            device=device,
+            dtype=source.dtype,
+            revision=source.revision,
+            trust_remote_code=source.trust_remote_code,
+        )
+        found = view.weights_hash()
+        if found != source.weights_hash:
+            raise InputError(
+                "the model of a worker has other weights",
+                received=found,
+                expected=source.weights_hash,
+                where=source.name,
+                advice="give a model folder that all machines share, or --revision",
+            )
+        self._view = (
+            view if options.layers is None and options.heads is None else view.only(options.layers, options.heads)
+        )
+        self._tokens = TokenCache(Path(tokens))
+        # How attention is to be read is found out on the model itself, before any random weights are drawn.
+        most = options.batch_tokens or tokens_at_once(self._view.device)
+        batches = make_batches(self._tokens[:1], batch_size=1, max_tokens=most, pad_side=options.padding)
+        self._view.can_be_factored(batches[0])
+        self._random: tuple[int, ModelView] | None = None
+        self._pass: tuple[str, PassSpec] | None = None
+
+    def ready(self) -> bool:
+        """Answers once the model is there."""
+        return True
+
+    def read(self, name: str, spec: list[Any], weights_seed: int | None, shard: Shard, folder: str) -> tuple[int, int]:
+        """Numbers of documents and tokens of a shard, after its sums were put into `folder`.
+
+        name: of the pass; its spec (a reference in a list, so that Ray does not fetch it each time) is kept for the
+        next shard.
+        """
+        if self._pass is None or self._pass[0] != name:
+            import ray
+
+            self._pass = name, ray.get(spec[0])
+        return read_shard(self._model(weights_seed), self._tokens, self._pass[1], shard, Path(folder))
+
+    def _model(self, weights_seed: int | None) -> ModelView:
+        if weights_seed is None:
+            return self._view
+        if self._random is None or self._random[0] != weights_seed:
+            self._random = None  # or there would be three models at once
+            self._random = weights_seed, self._view.randomised(weights_seed)
+        return self._random[1]

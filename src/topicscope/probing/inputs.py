@@ -1,0 +1,72 @@
+"""What a probe is given, a model and documents in their many forms, made into what it works with."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from topicscope.errors import InputError
+from topicscope.probing.loading import load_model
+from topicscope.probing.model import ModelView, view_model
+from topicscope.topics.text import Corpus, Document, corpus_from, open_corpus
+
+Documents = str | Path | Corpus | Iterable[str | Document | tuple[str, str] | dict[str, Any]]
+
+
+def corpus_of(documents: Documents) -> Corpus:
+    """The corpus of a path, a name or live texts."""
+    if isinstance(documents, Corpus):
+        return documents
+    return open_corpus(documents) if isinstance(documents, (str, Path)) else corpus_from(documents)
+
+
+def view_of(
+    model: str | PreTrainedModel | ModelView,
+    tokenizer: PreTrainedTokenizerBase | None,
+    device: str,
+    dtype: str | None,
+    revision: str | None,
+    trust_remote_code: str | None,
+) -> ModelView:
+    """The view of a model by name, or of a live one with its tokenizer.
+
+    Raises:
+        InputError: a live model without tokenizer; as `load_model` and `view_model`.
+    """
+    if isinstance(model, ModelView):
+        return model
+    if isinstance(model, (str, Path)):
+        return load_model(
+            str(model), device=device, dtype=dtype, revision=revision, trust_remote_code=trust_remote_code
+        )
+    if tokenizer is None:
+        raise InputError(
+            "a live model needs its tokenizer",
+            received=type(model).__name__,
+            expected="topicscope.probe(model, tokenizer, documents)",
+        )
+    return view_model(model, tokenizer)
+
+
+def description_of(view: ModelView, weights_hash: str, device: str) -> dict[str, Any]:
+    """What a result says of its model; device: where it read the text."""
+    return {
+        "name": view.name,
+        "model_type": view.model_type,
+        "parts": [asdict(part) for part in view.parts],
+        "weights_hash": weights_hash,
+        "kernel": view.kernel,
+        "attention_path": dict.fromkeys((part.name for part in view.parts), view.path),
+        "dtype": view.dtype,
+        "device": device,
+        "max_length": view.max_length,
+        "parameters": view.num_parameters,
+    }
+
+
+def location(model: str) -> str:
+    """What other processes know a model by: its name, or the whole path of its folder."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else model
