@@ -27,6 +27,9 @@ app.command("topicscope.cli.train:train", name="train", help="Train the paper's 
 app.command(
     "topicscope.cli.reproduce:reproduce", name="reproduce", help="Hold the paper's claims against theory and training."
 )
+app.command(
+    "topicscope.cli.report:report", name="report", help="Draw the page of saved results again, or several at once."
+)
 app.command("topicscope.cli.demo:demo", name="demo", help="Probe a real model on real Wikipedia text, offline.")
 
 

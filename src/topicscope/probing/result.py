@@ -45,8 +45,8 @@ class ProbeResult:
     kept and dropped; warnings: what a reader must know; interrupted: the run was stopped and holds only what was done;
     moments: arrays by name, from which every attention figure follows; topics: one `Topics` per topic seed (empty
     for a labelled word list); circuits: OV and QK of every head for the first topic seed (see
-    `circuit_table.circuit_rows`), empty where a type's matrices are not known; embedding_map: similarities of words in the
-    order of their topics (see `embedding_map`), empty where there are none.
+    `circuit_table.circuit_rows`), empty where a type's matrices are not known; embedding_map: similarities of words in
+    the order of their topics (see `embedding_map`), empty where there are none.
     """
 
     headline: Mapping[str, Any]
@@ -181,12 +181,11 @@ class ProbeResult:
             InputError: the folder is not empty and `overwrite` is false.
         """
         from topicscope.report import figures
-        from topicscope.report.html import render_probe
+        from topicscope.report.html import write_probe
 
         target = Path(folder)
-        record = self.to_dict()
         with replaced_folder(target, overwrite=overwrite) as staging:
-            write_json(staging / "result.json", record)
+            write_json(staging / "result.json", self.to_dict())
             write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
             self.document_table.write(staging / DOCUMENTS)
             write_npz(staging / "moments.npz", self.moments)
@@ -197,7 +196,7 @@ class ProbeResult:
             for index, topics in enumerate(self.topics):
                 save_topics(staging / _topics_name(index), topics)
             write_bytes(staging / "heads.png", figures.to_png(self.plot("heads")))
-            write_text(staging / "report.html", render_probe(record, self.head_table))
+            write_probe(staging)
         return target
 
     @classmethod

@@ -27,11 +27,10 @@ def steps_kept(coverage: Mapping[str, Any], part: str, threshold: float | None) 
         kinds = {name: row.get(name) or 0 for name in _PAIRS}
         topical = kinds["same_word"] + kinds["same_topic"] + kinds["different_topic"]
         found.append(("pairs of words with topics", topical, sum(kinds.values())))
-    table = pd.DataFrame(
+    return pd.DataFrame(
         [(step, kept, whole, kept / whole) for step, kept, whole in found if kept is not None and whole],
         columns=["step", "kept", "whole", "share"],
     )
-    return table
 
 
 _PAIRS = ("same_word", "same_word_no_topic", "same_topic", "different_topic", "no_topic")

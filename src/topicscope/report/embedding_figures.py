@@ -1,4 +1,4 @@
-"""The model's word embeddings by topic: the block matrix of cosines, and how cosines of the two kinds of pairs spread."""
+"""Word embeddings by topic: the block matrix of cosines, and how the cosines of the two kinds of pairs spread."""
 
 from collections.abc import Mapping
 

@@ -35,9 +35,16 @@ _WORDS_OF_A_TOPIC = 6
 
 
 def head_charts(
-    heads: pd.DataFrame, *, threshold: float | None, name: str, prefix: str = "heads", limit: float | None = None
+    heads: pd.DataFrame,
+    *,
+    threshold: float | None,
+    name: str,
+    prefix: str = "heads",
+    limit: float | None = None,
+    choosable: bool = True,
 ) -> list[Chart]:
-    """One map for each part, at one threshold; limit: |log₂ ratio| at which colours saturate, for maps to be compared.
+    """One map for each part, at one threshold; limit: |log₂ ratio| at which colours saturate, for maps to be compared;
+    choosable: a click shows the head in the page's panel.
 
     heads: heads.csv.
     """
@@ -51,7 +58,15 @@ def head_charts(
         )
         picture = Picture.of(figure, f"Every head of the {part}", _summary(chosen, part))
         layers = int(chosen["layer"].max()) + 1
-        charts.append(Chart(f"{prefix}-{part}", _spec(chosen, limit), picture, height=150 + min(28 * layers, 620)))
+        charts.append(
+            Chart(
+                f"{prefix}-{part}",
+                _spec(chosen, limit),
+                picture,
+                height=150 + min(28 * layers, 620),
+                part=part if choosable else "",
+            )
+        )
     return charts
 
 
@@ -82,7 +97,9 @@ def _spec(chosen: pd.DataFrame, limit: float | None) -> dict[str, Any]:
             f"<br>mean of different-topic pairs {number(row['mean_different'], 4)}, n = {count(row['pairs_different'])}"
         )
     limit = saturation(chosen, float(chosen["threshold"].iloc[0])) if limit is None else limit
-    marks = [m for m in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 0.8, 1, 1.25, 2, 4, 8, 16) if abs(math.log2(m)) <= limit + 1e-9]
+    # Marks close to 1 would run into each other on a bar that reaches far.
+    far, near = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16), (1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2)
+    marks = [m for m in (far if limit > 1.3 else near) if abs(math.log2(m)) <= limit + 1e-9]
     bar = {"title": {"text": "ratio", "side": "top"}, "thickness": 12, "outlinewidth": 0}
     bar |= {"tickvals": [significant(math.log2(m)) for m in marks], "ticktext": [f"{m:.3g}" for m in marks]}
     trace = heat_map(z, hover="%{hovertext}", middle=0.0, limit=limit, hovertext=hover, colorbar=bar)

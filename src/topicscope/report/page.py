@@ -48,13 +48,14 @@ class Chart:
     """A plotly chart and the picture that stands for it on paper and without scripts.
 
     name: unique on the page, letters, digits and hyphens, the element's id. spec: data, layout and, for a slider,
-    frames, as plotly's `Figure.to_plotly_json()` gives them (see `plotly_charts`). height: CSS pixels.
+    frames (see `plotly_charts`). height: CSS pixels. part: of a model, where the cells are its heads to be chosen.
     """
 
     name: str
     spec: Mapping[str, Any]
     picture: Picture
     height: int = 420
+    part: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ const read = (id) => {
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 // All text goes in as text, never as markup: words and names are from outside.
-const make = (tag, attributes = {}, ...children) => {
-  const element = document.createElement(tag);
+const make = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+const draw = (tag, attributes = {}, ...children) =>
+  filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);
   return element;
-};
+}
 
 // ---- charts -------------------------------------------------------------------------------------------------------
 
@@ -34,9 +36,11 @@ function themed(layout) {
   return found;
 }
 
-async function draw(box) {
+async function chart(box) {
   const spec = read(`spec-${box.id}`);
   const layout = () => ({ ...themed(structuredClone(spec.layout)), height: Number(box.dataset.height) });
+  // On a phone the numbers in the cells would be too small to read.
+  if (box.clientWidth < 500) for (const trace of spec.data) delete trace.texttemplate;
   await Plotly.newPlot(box, spec.data, layout(), { responsive: true, displayModeBar: false });
   if (spec.frames) {
     await Plotly.addFrames(box, spec.frames);
@@ -149,18 +153,15 @@ function arcs(panel, found) {
     return [word.left + word.width / 2 + shift - frame.left, word.top - frame.top];
   };
   const strongest = Math.max(...found.pairs.map((pair) => pair[4]));
-  const lines = found.pairs.map(([query, key, from, to, value]) => {
+  const lines = found.pairs.map(([query, key, , , value]) => {
     const [[x0, y0], [x1, y1]] = [spot(query, -3), spot(key, 3)];
     const height = Math.min(y0, y1) - Math.min(14 + Math.abs(x1 - x0) / 8, 34);
     const path = `M${x0},${y0} C${x0},${height} ${x1},${height} ${x1},${y1}`;
-    return `<path d="${path}" stroke-width="${(1 + 3 * (value / strongest)).toFixed(1)}" marker-end="url(#arrow)"/>`;
+    return draw("path", { d: path, "stroke-width": 1 + 3 * (value / strongest), "marker-end": "url(#arrow)" });
   });
-  // Only numbers stand in this markup.
-  const holder = make("div");
-  holder.innerHTML = '<svg class="arcs" aria-hidden="true"><defs><marker id="arrow" viewBox="0 0 6 6" refX="5" refY="3" ' +
-    'markerUnits="userSpaceOnUse" markerWidth="9" markerHeight="9" orient="auto"><path d="M0,0 L6,3 L0,6 z"/></marker></defs>' +
-    `${lines.join("")}</svg>`;
-  box.append(holder.firstChild);
+  const size = { viewBox: "0 0 6 6", refX: 5, refY: 3, markerUnits: "userSpaceOnUse", markerWidth: 9, markerHeight: 9 };
+  const head = draw("marker", { id: "arrow", orient: "auto", ...size }, draw("path", { d: "M0,0 L6,3 L0,6 z" }));
+  box.append(draw("svg", { class: "arcs", "aria-hidden": "true" }, draw("defs", {}, head), ...lines));
 }
 
 // ---- commands -----------------------------------------------------------------------------------------------------
@@ -183,4 +184,4 @@ function copier(button) {
 document.documentElement.classList.add("scripted");
 document.querySelectorAll(".copy").forEach(copier);
 document.querySelectorAll(".heads-panel").forEach(headPanel);
-if (window.Plotly) document.querySelectorAll(".plot").forEach(draw);
+if (window.Plotly) document.querySelectorAll(".plot").forEach(chart);

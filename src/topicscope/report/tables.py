@@ -187,9 +187,14 @@ def heads_table(heads: pd.DataFrame, part: str, threshold: float | None, number_
 
 
 def topics_table(topics: Sequence[Row]) -> Table:
-    """Top words of every topic."""
-    rows = [[str(t["topic"]), ", ".join(map(str, t["words"]))] for t in topics]
-    return Table("Topics of the first topic model and their most likely words", ["topic", "words"], rows)
+    """Top words of every topic, and how coherent they are where the record says it."""
+    known = any("npmi" in t for t in topics)
+    rows = [
+        [str(t["topic"]), *([number(t.get("npmi"), 2)] if known else []), ", ".join(map(str, t["words"]))]
+        for t in topics
+    ]
+    columns = ["topic", *(["coherence"] if known else []), "words"]
+    return Table("Topics of the first topic model and their most likely words", columns, rows)
 
 
 def funnel_table(coverage: Row) -> Table:

@@ -1,0 +1,88 @@
+"""`topicscope report`: pages drawn again from what was saved; no model is loaded."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+from cyclopts import Parameter
+
+from topicscope.cli.output import print_lines
+from topicscope.errors import InputError
+from topicscope.probing.compare import compare
+from topicscope.records import write_text
+from topicscope.report.comparison import Differences, write_comparison
+from topicscope.report.html import write_probe
+from topicscope.report.reproduction import render_reproduction, write_reproduction
+from topicscope.report.reproduction_record import load_reproduction
+from topicscope.report.training import write_run
+
+
+def report(
+    *folders: Annotated[Path, Parameter(name="DIR")],
+    out: Path | None = None,
+) -> None:
+    """Write the page of a saved result again, or one page for several results of probes side by side.
+
+    Parameters
+    ----------
+    folders
+        One folder that `topicscope probe`, `train` or `reproduce` wrote, or two or more of `probe`.
+    out
+        File of the page. Unless given, report.html in the folder (reproduction.html after `reproduce`), or
+        comparison.html here for several.
+    """
+    if not folders:
+        raise InputError("nothing to report", received="no folder", expected="topicscope report DIR")
+    if out is not None and out.is_dir():
+        raise InputError("the page is a folder", received=str(out), expected="--out FILE, a name that ends in .html")
+    if len(folders) > 1:
+        others = {str(folder): kind for folder in folders if (kind := kind_of(folder)) != "probe"}
+        if others:
+            raise InputError("only results of probes stand side by side", received=others, expected="folders of probe")
+        written = write_comparison(folders, out or Path("comparison.html"), _differences(folders))
+    else:
+        written = _write(folders[0], out)
+    print_lines([f"page: {written}"])
+
+
+def _write(folder: Path, out: Path | None) -> Path:
+    kind = kind_of(folder)
+    if kind == "probe":
+        return write_probe(folder, out=out)
+    if kind == "run":
+        return write_run(folder, out=out)
+    if out is None:
+        write_reproduction(folder)
+        return folder / "reproduction.html"
+    write_text(out, render_reproduction(load_reproduction(folder)))
+    return out
+
+
+def _differences(folders: Sequence[Path]) -> Differences:
+    """What `topicscope compare` says; where it has nothing to say, why."""
+    try:
+        found = compare(*folders)
+    except InputError as error:
+        return Differences(pd.DataFrame(), (f"Differences were not computed: {str(error).splitlines()[0]}.",))
+    return Differences(found.rows, found.notes)
+
+
+def kind_of(folder: Path) -> str:
+    """ "probe", "run" or "reproduction".
+
+    Raises:
+        InputError: none of these.
+    """
+    if (folder / "claims.json").is_file():
+        return "reproduction"
+    if (folder / "result.json").is_file():
+        return "probe"
+    if (folder / "summary.json").is_file():
+        return "run"
+    raise InputError(
+        "no saved result",
+        received=str(folder),
+        expected="a folder that `topicscope probe`, `train` or `reproduce` wrote",
+        advice="name the folder itself, as it was given to --out",
+    )
