@@ -136,7 +136,7 @@ class AttentionReader:
 def _means(pairs: _Pairs, x: Float[np.ndarray, "pair"], documents: int) -> dict[str, float]:
     """Sums and counts by document and kind become means, ratios and their errors."""
     flat = pairs.document * 3 + pairs.kind
-    sums, counts = (np.bincount(flat, w, documents * 3).reshape(-1, 3) for w in (x, np.ones_like(x)))
+    sums, counts = (np.bincount(flat, w, documents * 3).reshape(-1, 3).astype(np.float64) for w in (x, np.ones_like(x)))
     moments = Moments.empty(6).add(np.concatenate([sums, counts], 1))
     paired = ratio_of_means(moments, [0, 1], [3, 4], [2], [5])
     distinct = ratio_of_means(moments, [1], [4], [2], [5])

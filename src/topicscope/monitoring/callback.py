@@ -15,9 +15,9 @@ from topicscope.errors import InputError
 from topicscope.monitoring.history import MonitorHistory
 from topicscope.monitoring.monitor import TopicStructureMonitor
 from topicscope.monitoring.probe_set import MonitorTopics
-from topicscope.monitoring.schedule import Every
-from topicscope.monitoring.settings import Log, OnFailure, Settings
-from topicscope.probing.probe import Documents
+from topicscope.monitoring.schedule import Every, Share
+from topicscope.monitoring.settings import Log, Settings
+from topicscope.probing.inputs import Documents
 
 
 class TopicStructureCallback(TrainerCallback):
@@ -40,8 +40,8 @@ class TopicStructureCallback(TrainerCallback):
         documents: Documents,
         *,
         every: Every = "log",
-        budget: str | float | None = "2%",
-        on_error: OnFailure = "log",
+        budget: Share = "2%",
+        on_error: str = "log",
         out: str | Path | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
         threshold: float | None = None,

@@ -11,12 +11,12 @@ from transformers import PreTrainedTokenizerBase
 
 from topicscope.monitoring.history import HISTORY_FILE, MonitorHistory
 from topicscope.monitoring.probe_set import MonitorTopics
-from topicscope.monitoring.schedule import Budget, Every
+from topicscope.monitoring.schedule import Budget, Every, Share
 from topicscope.monitoring.session import Session
-from topicscope.monitoring.settings import Log, OnFailure, Settings
+from topicscope.monitoring.settings import Log, Settings
 from topicscope.monitoring.untouched import is_first_process
+from topicscope.probing.inputs import Documents
 from topicscope.probing.model import ModelView
-from topicscope.probing.probe import Documents
 
 _logger = logging.getLogger(__name__)
 _MOST_FAILURES = 3
@@ -63,8 +63,8 @@ class TopicStructureMonitor:
         out: str | Path,
         total_steps: int | None = None,
         every: Every = "log",
-        budget: str | float | None = "2%",
-        on_error: OnFailure = "log",
+        budget: Share = "2%",
+        on_error: str = "log",
         start_step: int = 0,
         threshold: float | None = None,
         language: str = "en",

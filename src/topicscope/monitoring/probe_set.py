@@ -21,7 +21,7 @@ from topicscope.topics.words import normalise_word, split_words
 
 # Passages are enough where documents are long: more of one document tell little more.
 MAX_UNITS = 64
-# Each topic lists at least so many words, or a small vocabulary would leave one word a topic, and so no pair.
+# Each topic lists at least so many words, or its share of them: one word a topic, as in a small vocabulary, is no pair.
 WORDS_PER_TOPIC = 20
 DEFAULT_THRESHOLD = 0.001
 MonitorTopics = TopicSource | Mapping[str, Sequence[str]]
@@ -107,8 +107,8 @@ def prepare(
     )
     fitted = topics_from(given, corpus, options, split_words, SilentProgress())
     if threshold is None and fitted.topics:
-        words = max(len(topics.model.vocabulary) for topics in fitted.topics)
-        least = min(1.0, WORDS_PER_TOPIC / words)
+        model = fitted.topics[0].model
+        least = min(WORDS_PER_TOPIC / len(model.vocabulary), 1 / model.num_topics)
         options = options.model_copy(update={"threshold": (max(DEFAULT_THRESHOLD, least),)})
     (configuration,) = configurations_of(fitted, options)
     tokens = tokens_of(tokenizer, corpus, options, max_length=max_length, progress=SilentProgress())

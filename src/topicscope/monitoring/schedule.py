@@ -3,9 +3,10 @@
     allowed = share · (planned steps) · (median seconds of a step),   spent = all seconds used so far, set-up included
 
 Before each measurement what is left is set against what the remaining ones would cost. While it does not suffice, the
-grid is thinned, down to `FEW_POINTS` remaining; then the document set, down to `FEW_DOCUMENTS`, for good; then the grid
-again, in the end to nothing. What was thinned is said. The first step of a run takes longer (memory, compilation),
-which would make the run look longer than it is, so the median is used, and the smallest while there are under 5.
+grid is thinned, down to `FEW_POINTS` or half of what remains; then the document set, down to `FEW_DOCUMENTS`, for good;
+then the grid again, in the end to nothing. What was thinned is said. The first steps of a run take longer (memory,
+compilation), which would make the run look longer than it is: the median is used, and before `SURE` steps a quarter of
+the shortest, by which a measurement is made or put off, and nothing thinned.
 """
 
 import math
@@ -13,15 +14,17 @@ import statistics
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from topicscope.errors import InputError
 
-Every = Literal["log"] | int
+Every = str | int  # "log", or a number of steps
+Share = str | float | int | None
 POINTS_PER_DOUBLING = 2
 FEW_POINTS, FEW_DOCUMENTS = 10, 10
 _MOST_POINTS = 10_000
 _RECENT = 101
+SURE = 5
 
 
 def grid(every: Every, total: int | None) -> Iterator[int]:
@@ -50,7 +53,7 @@ def _grid(every: Every, total: int | None) -> Iterator[int]:
             last = step
 
 
-def share_of(budget: str | float | None) -> float | None:
+def share_of(budget: Share) -> float | None:
     """ "2%" or 0.02 as 0.02; None: no bound.
 
     Raises:
@@ -103,7 +106,7 @@ class Budget:
         """How long a step takes; NaN before the first."""
         if not self._steps:
             return math.nan
-        return min(self._steps) if len(self._steps) < 5 else statistics.median(self._steps)
+        return min(self._steps) / 4 if len(self._steps) < SURE else statistics.median(self._steps)
 
     def left(self, done: int) -> float:
         """Seconds that may still be used; infinite without a bound, or before any step was timed."""
@@ -139,8 +142,10 @@ class Budget:
         if self.total is None:
             return Plan((), documents, "a measurement now")
         affordable = int(max(left, 0) / cost)
+        if len(self._steps) < SURE:
+            return Plan(steps if affordable >= min(FEW_POINTS, len(steps)) else steps[1:], documents, "")
         fewer = documents
-        while affordable < min(FEW_POINTS, len(steps)) and fewer > FEW_DOCUMENTS:
+        while affordable < min(FEW_POINTS, (len(steps) + 1) // 2) and fewer > FEW_DOCUMENTS:
             fewer = max(FEW_DOCUMENTS, fewer * 3 // 4)
             affordable = int(max(left, 0) / self.cost(fewer))
         return _thinned(steps, min(affordable, len(steps)), fewer, documents)

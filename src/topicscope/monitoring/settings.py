@@ -3,16 +3,15 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 from topicscope.errors import InputError
 from topicscope.monitoring.probe_set import MonitorTopics, read_given
-from topicscope.monitoring.schedule import Every, grid, share_of
-from topicscope.probing.probe import Documents
+from topicscope.monitoring.schedule import Every, Share, grid, share_of
+from topicscope.probing.inputs import Documents
 from topicscope.probing.topic_source import Given
 from topicscope.topics.text import Corpus, corpus_from, open_corpus
 
-OnFailure = Literal["log", "raise"]
+ON_ERROR = ("log", "raise")
 Log = Callable[[int, Mapping[str, float]], None]
 
 
@@ -24,7 +23,7 @@ class Settings:
     corpus: Corpus
     every: Every
     share: float | None
-    on_error: OnFailure
+    on_error: str
     threshold: float | None
     language: str
     seed: int
@@ -37,8 +36,8 @@ class Settings:
         documents: Documents,
         *,
         every: Every,
-        budget: str | float | None,
-        on_error: OnFailure,
+        budget: Share,
+        on_error: str,
         threshold: float | None,
         language: str,
         seed: int,
@@ -49,7 +48,7 @@ class Settings:
         Raises:
             InputError: see `read_given`, `open_corpus`, `grid` and `share_of`; an unknown `on_error`.
         """
-        if on_error not in get_args(OnFailure):
+        if on_error not in ON_ERROR:
             raise InputError("unknown on_error", received=on_error, expected='"log" or "raise"')
         grid(every, None)
         if isinstance(documents, Corpus):

@@ -17,9 +17,9 @@ from topicscope.report.paper import Columns, paper_figure
 
 _Z, _NULL = 4.0, 1.96
 _TITLES = {
-    "embeddings": "embeddings: z of same-topic minus different-topic words (grey: what shuffled topics give)",
-    "ov": "OV circuit: z of same-topic minus different-topic words",
-    "attention": "attention: same-topic / different-topic (95 % intervals)",
+    "embeddings": "embeddings, z (grey: shuffled topics)",
+    "ov": "OV circuits, z (grey: shuffled topics)",
+    "attention": "attention, same-topic / different-topic",
 }
 _COLOUR = "#444444"
 
@@ -62,7 +62,7 @@ def emergence(
                 axes.plot(curve["step"], curve["value"], style, marker="o", ms=2.5, lw=1.2, color=colour)
                 axes.fill_between(curve["step"], curve["low"], curve["high"], color=colour, alpha=0.13, lw=0)
             _reference(axes, quantity)
-            _onset(axes, [onset for onset in onsets if onset["quantity"] == quantity], data["step"].max())
+            _onset(axes, [onset for onset in onsets if onset["quantity"] == quantity], float(data["step"].max()))
             axes.set_title(_TITLES[quantity])
             axes.set_xscale("symlog", linthresh=1, linscale=0.3)
             axes.set_xlim(0, max(float(data["step"].max()) * 1.08, 1.0))
