@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import tiny
@@ -68,6 +69,15 @@ def test_a_streamed_data_set_is_probed_as_its_list_is(tmp_path: Path) -> None:
     listed = topicscope.probe(model, tokenizer, [row["text"] for row in rows], **options)
     assert streamed.table().equals(listed.table())
     assert streamed.manifest.sources == listed.manifest.sources
+
+
+def test_a_data_frame_is_read_by_its_column_or_its_rows() -> None:
+    frame = pd.DataFrame(ROWS)
+    with pytest.raises(InputError, match=r"(?s)columns and not its rows.*text, url.*to_dict"):
+        corpus_from(frame)
+    rows = corpus_from(frame.to_dict("records"), id_column="url")
+    assert list(rows) == EXPECTED
+    assert [document.text for document in corpus_from(frame["text"])] == [document.text for document in EXPECTED]
 
 
 def test_real_data_sets() -> None:

@@ -9,6 +9,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import get_args
 
+import pandas as pd
+
 from topicscope.errors import InputError
 from topicscope.topics.readers import reader_of
 from topicscope.topics.source import MAX_DOCUMENT_BYTES, Document, Faults, OnError, Source, is_encodable
@@ -164,6 +166,13 @@ def corpus_from(
             received=f"{type(documents).__name__} with {', '.join(map(str, list(documents)[:8]))}",
             expected="an iterable of texts or rows",
             advice='choose a split of a data set, such as dataset["train"]; pass list(mapping.items()) for {id: text}',
+        )
+    if isinstance(documents, pd.DataFrame):
+        raise InputError(
+            "a data frame is no corpus: it gives its columns and not its rows",
+            received=f"columns {', '.join(map(str, documents.columns[:8]))}",
+            expected="an iterable of texts or rows",
+            advice='pass one column, frame["text"], or frame.to_dict("records")',
         )
     if isinstance(documents, Iterator):
         raise InputError(
