@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo readme reproduce reproduce-quick reproduction-page test test-long test-models models-page how-sure lint bench clean
+.PHONY: demo docs readme reproduce reproduce-quick reproduction-page test test-long test-models models-page how-sure survival lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -35,6 +35,11 @@ reproduction-page: $(STAMP)
 readme: $(STAMP)
 	$(BIN)/python docs/readme_table.py demo
 
+# The pages of docs/ as a site in build/docs; a warning is an error.
+docs: $(STAMP)
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
+
 test: $(STAMP)
 	$(PYTEST) $(ARGS)
 
@@ -55,6 +60,10 @@ models-page: $(STAMP)
 # The figures of docs/how-sure.md, simulated and trained anew; about 25 CPU minutes the first time.
 how-sure: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/how_sure.py $(ARGS)
+
+# The tables of docs/what-survives.md, from probes of three real models (see test-models); an hour of one core the first time.
+survival: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/survival.py measure minilm mpnet smollm2
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

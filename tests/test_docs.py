@@ -1,59 +1,30 @@
-"""README and docs/probing.md do what they say: blocks run, commands parse, links lead somewhere, columns exist."""
+"""README and docs say what is there: every command and option, links that lead somewhere, columns that exist."""
 
-import contextlib
 import importlib.util
-import io
 import re
-import shlex
-import shutil
 from pathlib import Path
 from types import ModuleType
 
-import cyclopts
 import pytest
 import yaml
 
+import doc_pages
 from topicscope.cli import app
 from topicscope.cli.demo import OPTIONS
 from topicscope.probing.table import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
-EXECUTED = ("README.md", "docs/probing.md")
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/probing.md", "docs/how-sure.md", "docs/notation.md")
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+PAGES = [*doc_pages.pages(), "CHANGELOG.md"]
 
 
 def page(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def python_blocks(text: str) -> list[tuple[str, str]]:
-    """(source, the output that the page shows) of every python block."""
-    return [(block[2], block[3] or "") for block in _BLOCK.finditer(text) if block[1] == "python"]
-
-
-def execute(text: str) -> list[tuple[str, str]]:
-    """(shown, printed) of every python block that shows its output; all blocks of a page share their names."""
-    names: dict[str, object] = {"__name__": "page"}
-    compared = []
-    for source, shown in python_blocks(text):
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(source, "page", "exec"), names)
-        if shown:
-            compared.append((shown, printed.getvalue()))
-    return compared
-
-
 def commands(text: str) -> list[list[str]]:
     """Arguments of every `topicscope …` line in a shell block."""
-    blocks = [block[2] for block in _BLOCK.finditer(text) if block[1] in ("sh", "console")]
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    words = [shlex.split(line.removeprefix("$ ")) for line in lines]
-    return [line[1:] for line in words if line[:1] == ["topicscope"]]
-
-
-def parse(arguments: list[str]) -> None:
-    app.parse_args(arguments, exit_on_error=False, print_error=False)
+    shell = [block for block in doc_pages.blocks(text) if block.kind != "python"]
+    return [words[1:] for block in shell for words in doc_pages.commands(block) if words[0] == "topicscope"]
 
 
 def generator() -> ModuleType:
@@ -65,36 +36,9 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", EXECUTED)
-def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    monkeypatch.chdir(tmp_path)
-    assert len(python_blocks(page(name))) >= 3
-    for shown, printed in execute(page(name)):
-        assert shown == printed
-
-
-def test_a_wrong_output_is_noticed() -> None:
-    assert execute("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n") == [("3\n", "2\n")]
-    with pytest.raises(NameError):
-        execute("```python\nundefined\n```\n")
-
-
-@pytest.mark.parametrize("name", [*PAGES, "docs/laboratory.md", "docs/theory/README.md"])
-def test_commands_parse(name: str) -> None:
-    for arguments in commands(page(name)):
-        parse(arguments)
-
-
 def test_the_readme_shows_every_command() -> None:
     shown = {arguments[0] for arguments in commands(page("README.md"))}
     assert shown >= {name for name in app if not name.startswith("-")} - {"demo"}  # `make demo` runs that one
-
-
-def test_a_wrong_option_is_noticed() -> None:
-    [arguments] = commands("```sh\ntopicscope probe bert-base-uncased --no-such-option 3\n```\n")
-    with pytest.raises(cyclopts.CycloptsError):
-        parse(arguments)
 
 
 def test_every_option_of_the_probe_is_in_the_readme() -> None:
