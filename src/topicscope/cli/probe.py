@@ -64,7 +64,7 @@ def probe(
     trust_remote_code: str | None = None,
     cluster: str | None = None,
     workers: Whole | None = None,
-    gpus_per_worker: float = 0,
+    gpus_per_worker: float = 0.0,
     json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     progress: ProgressStyle = "auto",
 ) -> int:
