@@ -28,9 +28,9 @@ import topicscope  # noqa: E402
 from topicscope.claims.pretrained_models import packaged  # noqa: E402
 from topicscope.probing.result import ProbeResult  # noqa: E402
 
-PAGE, KEPT, WORK = ROOT / "docs" / "what-survives.md", ROOT / "docs" / "survival", ROOT / "survival-runs"
+PAGE, KEPT, WORK = ROOT / "docs" / "what-survives.md", ROOT / "docs" / "survival", ROOT / "build" / "survival"
 # Documents and random initialisations; larger models are slower.
-SIZES = {"minilm": (2500, 5), "mpnet": (150, 3), "smollm2": (100, 3)}
+SIZES = {"minilm": (2500, 3), "mpnet": (150, 3), "smollm2": (100, 3)}
 OPTIONS = {"unit": "passage", "threshold": (0.0005, 0.001, 0.002), "exclude_sinks": True, "seed": 0}
 NUM_TOPICS = 100
 MIDDLE = 0.001
@@ -79,7 +79,7 @@ def measure(name: str) -> None:
     """Probe one of the three and keep what the page needs."""
     source = next(source for source in packaged() if source.name == name)
     source.require()
-    WORK.mkdir(exist_ok=True)
+    WORK.mkdir(parents=True, exist_ok=True)
     corpus = WORK / "summaries.jsonl"
     if not corpus.is_file():
         summaries_corpus.main([str(corpus)])
