@@ -30,7 +30,7 @@ from topicscope.probing.result import ProbeResult  # noqa: E402
 
 PAGE, KEPT, WORK = ROOT / "docs" / "what-survives.md", ROOT / "docs" / "survival", ROOT / "build" / "survival"
 # Documents and random initialisations; larger models are slower.
-SIZES = {"minilm": (2500, 3), "mpnet": (150, 3), "smollm2": (100, 3)}
+SIZES = {"minilm": (2500, 5), "mpnet": (150, 3), "smollm2": (100, 3)}
 OPTIONS = {"unit": "passage", "threshold": (0.0005, 0.001, 0.002), "exclude_sinks": True, "seed": 0}
 NUM_TOPICS = 100
 MIDDLE = 0.001
