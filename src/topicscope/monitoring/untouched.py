@@ -10,9 +10,6 @@ import torch
 
 from topicscope.errors import UnsupportedModelError
 
-# What wraps a model, and where it keeps it: compiled modules; DDP and DataParallel.
-_WRAPPERS = ("_orig_mod", "module")
-
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     """The model inside torch.compile, DistributedDataParallel and DataParallel, however they are stacked.
@@ -20,12 +17,12 @@ def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     Raises:
         UnsupportedModelError: its parameters are sharded over processes, so that no process has the whole model.
     """
-    compiled = getattr(torch, "_dynamo").eval_frame.OptimizedModule  # noqa: B009 - untyped
-    kinds = (compiled, torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
-    while isinstance(model, kinds):
-        model = next(
-            getattr(model, name) for name in _WRAPPERS if isinstance(getattr(model, name, None), torch.nn.Module)
-        )
+    parallel = torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel
+    inner: torch.nn.Module | None = model
+    while inner is not None:
+        model = inner
+        # The class of compiled modules is not asked for: that would load the compiler.
+        inner = model.module if isinstance(model, parallel) else model._modules.get("_orig_mod")
     # FSDP and tensor parallelism keep DTensors or flat shards, DeepSpeed's third stage empties parameters.
     sharded = [
         n
