@@ -1,0 +1,81 @@
+"""The reference names every public thing and every option; docstrings come out as what they mean."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import topicscope
+from topicscope import training
+from topicscope.cli import app
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def extension(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def documented(page: str) -> set[str]:
+    text = (DOCS / "reference" / page).read_text(encoding="utf-8")
+    return set(re.findall(r"^\.\. auto\w+:: (?:[\w.]+\.)?(\w+)$", text, re.MULTILINE))
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    assert set(topicscope.__all__) - documented("python.md") == {"__version__"}
+    elsewhere = {"train", "Recipe"}  # topicscope.train; the fields of a recipe are a table of their own
+    assert set(training.__all__) - documented("training.md") == elsewhere
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    page = extension("command_line").commands()
+    sections = dict(
+        re.findall(r"^#+ topicscope ([\w -]+)\n(.*?)(?=^#+ topicscope |\Z)", page, re.MULTILINE | re.DOTALL)
+    )
+    names = {name for name in app if not name.startswith("-")}
+    assert len(names) > 6
+    assert names <= set(sections)
+    for command in ("probe", "train", "topics fit"):
+        found = app[command.split()[0]]
+        for part in command.split()[1:]:
+            found = found[part]
+        long = {
+            name for argument in found.assemble_argument_collection() for name in argument.names if name[:2] == "--"
+        }
+        shown = set(re.findall(r"--[\w-]+", sections[command]))
+        assert {name for name in long if not name.startswith(("--no-", "--empty-"))} <= shown
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        (["Use `a|b`, not |a|."], ["Use ``a|b``, not \\|a\\|.", ""]),
+        (
+            ["model: a name", "    or a folder.", "out, log: folders"],
+            ["", "* ``model``: a name", "  or a folder.", "* ``out``, ``log``: folders", ""],
+        ),
+        (["    W = c*1"], ["::", "", "        W = c*1", ""]),
+        (["See *this*, W_ and NAME@1"], ["See \\*this\\*, W\\_ and NAME\\@1", ""]),
+        (["Raises:", "    InputError: `x` is bad."], ["Raises:", "    InputError: ``x`` is bad.", ""]),
+    ],
+)
+def test_docstrings_become_restructured_text(docstring: list[str], expected: list[str]) -> None:
+    assert extension("docstrings").restructured(docstring) == expected
+
+
+def test_tables_become_tables_and_a_row_may_go_on() -> None:
+    made = extension("docstrings").restructured(["| field | meaning |", "| --- | --- |", "| a | what it", "is |"])
+    assert made[0] == ".. list-table::"
+    assert made[-5:] == ["   * - field", "     - meaning", "   * - a", "     - what it is", ""]
+
+
+def test_a_line_of_prose_is_no_item() -> None:
+    made = extension("docstrings").restructured(["What two positions have: nothing in common.", "Or something."])
+    assert not [line for line in made if line.startswith("*")]
