@@ -1,11 +1,14 @@
 """Figures and page of a reproduction: drawn from the folder alone, escaped, the same every time."""
 
+import base64
 import html
+import io
 import json
 import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
@@ -224,7 +227,8 @@ def test_the_page_has_everything_and_escapes_it(tmp_path) -> None:
     folder = make(tmp_path, {"toy": ("confirmed", rows)}, unfinished=("later", HOSTILE))
     write_reproduction(folder)
     page = (folder / "reproduction.html").read_text(encoding="utf-8")
-    assert "<script" not in page
+    assert page.count("<script") == page.count('<script>"use strict"') == 1  # our own, and no plotly
+    assert "alert(1)" in page
     assert page.count(html.escape(HOSTILE, quote=False).split("&amp;")[0]) >= 3
     assert "49" not in re.sub(r"data:image[^\"]*", "", page)
     for text in ("Title of toy", "Theorem 9", "What toy asserts.", "confirmed: always", "value-matrix", "Of 1 claims"):
@@ -240,13 +244,28 @@ def test_the_page_needs_no_network(folder) -> None:
     write_reproduction(folder)
     page = (folder / "reproduction.html").read_text(encoding="utf-8")
     assert re.findall(r"(?:src|href)=\"(?!data:|#)", page) == []
-    assert "http" not in re.sub(r"http-equiv", "", page)
-    assert "default-src 'none'" in page
+    assert "http" not in re.sub(r"http-equiv|http://www.w3.org/2000/svg", "", page)  # the name of a format
+    assert "default-src 'none'" in html.unescape(page)
     assert page.count("<img") == 6
     assert len(set(re.findall(r'id="([^"]+)"', page))) == len(re.findall(r'id="([^"]+)"', page))
     anchors = re.findall(r'href="#([^"]+)"', page)
     assert len(anchors) == 6
     assert all(f'id="{anchor}"' in page for anchor in anchors)
+
+
+@pytest.mark.usefixtures("_coarse")
+def test_the_numbers_of_the_page_can_be_saved(folder) -> None:
+    write_reproduction(folder)
+    page = (folder / "reproduction.html").read_text(encoding="utf-8")
+    saved = {
+        name: base64.b64decode(text).decode()
+        for text, name in re.findall(r'href="data:[^,]+,([^"]+)" download="([^"]+)"', page)
+    }
+    document = json.loads((folder / "claims.json").read_text())
+    assert json.loads(saved["claims.json"]) == document
+    rows = pd.read_csv(io.StringIO(saved["rows.csv"]))
+    expected = [row["measured"] for claim in document["claims"] for row in claim["rows"]]
+    np.testing.assert_allclose(rows["measured"], np.array(expected, dtype=float))
 
 
 @pytest.mark.parametrize(

@@ -60,15 +60,18 @@ def paper_figure(columns: Columns | None, height: float) -> Iterator[PaperFigure
         yield PaperFigure(figsize=(WIDTHS[size], height), layout="constrained")
 
 
-def check_columns(columns: Columns | None) -> Columns | None:
+def check_columns(columns: str | None) -> Columns | None:
     """The same, or an error that names the widths there are.
 
     Raises:
         InputError: another name of a width.
     """
-    if columns is not None and columns not in WIDTHS:
+    for known in WIDTHS:
+        if columns == known:
+            return known
+    if columns is not None:
         raise InputError("unknown width of a figure", received=columns, expected='"single" or "double"')
-    return columns
+    return None
 
 
 def style(columns: Columns) -> dict[Any, Any]:

@@ -46,7 +46,7 @@ def controls(
     random = at_threshold(controls[controls["part"] == part], threshold) if len(controls) else controls
     data = pd.DataFrame([*_measured(measured.iloc[0]), *_random(random)])
     names = list(dict.fromkeys(data["measure"][data["source"] == "measured"]))
-    with paper_figure(columns, 0.9 + 0.3 * len(names)) as figure:
+    with paper_figure(columns, 1.1 + 0.28 * len(names)) as figure:
         # One column has no room for the enlarged panel.
         ratios = (1,) if columns == "single" else (3, 2)
         panels = figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios, squeeze=False)[0]
@@ -64,11 +64,12 @@ def controls(
             axes.locator_params(axis="x", nbins=4)
             axes.ticklabel_format(axis="x", useOffset=False)
             tidy(axes, grid="x")
-        left.set(ylim=(len(names) - 0.5, -0.5), xlabel="same-topic / different-topic attention")
+        left.set(ylim=(len(names) - 0.5, -0.5), xlabel="attention ratio")
         left.set_yticks(range(len(names)), [MEASURES[name] for name in names])
-        left.set_title("dot: measured, 95 % interval; bars: random weights")
         for axes in panels[1:]:
             axes.set_title("random weights alone")
+        handles = [left.plot([], [], "o", ms=4, color=LINES[0][0])[0], left.plot([], [], "|", ms=8, color=_GREY)[0]]
+        figure.legend(handles, ["measured, 95 % interval", "random weights"], loc="outside lower center", ncols=2)
     return data, figure
 
 

@@ -1,4 +1,4 @@
-"""`reproduction.html`: every claim with its verdict, numbers, figure and command, on one page without a script."""
+"""`reproduction.html`: every claim with its verdict, numbers, figure and command, on one page that needs no network."""
 
 import base64
 import math
@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+import pandas as pd
 
 from topicscope.errors import InputError
 from topicscope.records import write_bytes, write_text
+from topicscope.records.files import dump_json
 from topicscope.report import tables
 from topicscope.report.claims_figures import claim_figure, figure_text
 from topicscope.report.figures import to_pdf, to_png
 from topicscope.report.forest import note_figure
-from topicscope.report.reproduction_record import ReproductionRecord, Row, load_reproduction
+from topicscope.report.page import downloads, render_page
+from topicscope.report.reproduction_record import SCHEMA_VERSION, ReproductionRecord, Row, load_reproduction
 from topicscope.report.tables import MISSING, Table
 
 _DPI = 160
@@ -43,16 +45,12 @@ def write_reproduction(folder: Path, drawn: str | None = None) -> None:
 
 def render_reproduction(record: ReproductionRecord) -> str:
     """The page. All text in it is escaped: names of models and words are from outside."""
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=PackageLoader("topicscope.report", ""),
-    )
     manifest = record.manifest
     options, chosen = manifest["options"], list(manifest["sources"])
-    return environment.get_template("reproduction.html.j2").render(
+    rows = pd.DataFrame([{"claim": c, **_cells(row)} for c, claim in record.claims.items() for row in claim["rows"]])
+    document = {"schema_version": SCHEMA_VERSION, "claims": list(record.claims.values())}
+    return render_page(
+        "reproduction.html.j2",
         created=manifest["created"],
         command=manifest.get("command"),
         quick=options["quick"],
@@ -60,11 +58,20 @@ def render_reproduction(record: ReproductionRecord) -> str:
         headline=headline(record),
         unfinished=[claim for claim in chosen if claim not in record.claims],
         claims=[_claim(record, claim) for claim in record.claims],
+        downloads=downloads({"claims.json": dump_json(document, indent=2), "rows.csv": rows.to_csv(index=False)}),
         manifest=[
             tables.details("Options", options),
             tables.details("Environment", manifest["environment"]),
         ],
     )
+
+
+def _cells(row: Row) -> dict[str, Any]:
+    """What a spreadsheet needs of a row."""
+    return {
+        name: row.get(name)
+        for name in ("criterion", "quantity", "paper", "theory", "measured", "error", "seeds", "holds")
+    }
 
 
 def headline(record: ReproductionRecord) -> str:

@@ -26,7 +26,7 @@ def band(axes: Axes, history: pd.DataFrame, name: Any, label: str, number: int) 
 
 def place(steps: Any) -> np.ndarray:
     """Where steps stand on a logarithmic axis: step 0, which has no logarithm, half a step before 1."""
-    return np.maximum(np.asarray(steps, dtype=np.float64), ORIGIN)
+    return np.asarray(np.maximum(np.asarray(steps, dtype=np.float64), ORIGIN))
 
 
 def ticks(last: int | float) -> tuple[list[float], list[str]]:

@@ -42,7 +42,7 @@ def attention_chart(record: RunRecord) -> dict[str, Any]:
             value = theory[name]
             line = plotly.line([first, last], [value, value], f"{CLASSES[name]}, theory", number, mode="lines")
             traces.append(line | {"line": {"color": line["line"]["color"], "dash": "longdashdot", "width": 1.5}})
-    traces.append(plotly.line([first, last], [1, 1], "uniform attention", 2, mode="lines"))
+    traces.append(plotly.line([first, last], [1.0, 1.0], "uniform attention", 2, mode="lines"))
     return {"data": traces, "layout": _layout(record, "relative to different topics", log=True, stages=False)}
 
 

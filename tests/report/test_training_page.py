@@ -1,0 +1,139 @@
+"""The page of a training run: its answer is the record's, its slider shows the matrices, nothing outside is let in."""
+
+import base64
+import html
+import io
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+import topicscope
+from report.reproduction_folders import run as made_up
+from topicscope.cli import run as command_line
+from topicscope.report import plotly_charts
+from topicscope.report.brackets import Bracket
+from topicscope.report.run_matrices import RunMatrix, run_matrices
+from topicscope.report.training import answers, render_run, write_run
+from topicscope.report.training_charts import MOST_CELLS, attention_chart, matrix_chart
+
+HOSTILE = "<script>alert(1)</script>{{7*7}}</style>&\"'"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run by the command line that meets Theorem 3's conditions, with theory beside it."""
+    base = tmp_path_factory.mktemp("run")
+    recipe = base / "short.toml"
+    recipe.write_text(
+        'name = "short"\n[data]\nnum_topics = 4\nwords_per_topic = 3\ntopics_per_document = 2\nlength = 30\n'
+        '[model]\nvalue = "fixed"\nsigma = 0.01\n[arrays]\nW_V = "theorem-2"\n[history]\ndocuments = 20\n'
+        '[training]\nloss = "squared"\nlearning_rate = 0.02\nsteps = 30\nbatch_size = 8\n'
+    )
+    assert command_line(["train", str(recipe), "--seeds", "2", "--out", str(base / "out")]) == 0
+    return base / "out"
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def documents(page):
+    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', page, re.DOTALL)
+    return {name: json.loads(text) for name, text in found}
+
+
+def test_train_leaves_a_page_and_redraws_it_the_same(folder, page) -> None:
+    assert write_run(folder).read_text(encoding="utf-8") == page
+    assert len(page.encode()) < 8_000_000
+    text, scripts = re.subn(r"<script\b.*?</script>", "", page, flags=re.DOTALL)
+    assert scripts == len(documents(page)) + 2  # plotly once, and our own
+    assert re.findall(r'(?:src|href)="(?!data:|#)', text) == []
+    assert "default-src 'none'" in html.unescape(page)
+
+
+def test_the_answer_has_theory_beside_it(folder, page) -> None:
+    summary = json.loads((folder / "summary.json").read_text())["summary"]
+    beside = summary["attention"]
+    assert beside["theory"]["same_topic"] > 1
+    sentence = f"{beside['measured']['same_topic']:.4g} times (theory {beside['theory']['same_topic']:.4g})"
+    assert sentence in page
+    lines = documents(page)["spec-attention"]["data"]
+    [line] = [trace for trace in lines if trace["name"] == "same topic, theory"]
+    assert set(line["y"]) == {plotly_charts.significant(beside["theory"]["same_topic"])}
+
+
+def test_curves_are_means_over_seeds(folder) -> None:
+    record = topicscope.load_run(folder)
+    trace = attention_chart(record)["data"][0]
+    history = record.history
+    ratio = history["attention_same_word"] / history["attention_different_topic"]
+    np.testing.assert_allclose(trace["y"], ratio.groupby(history["step"]).mean(), rtol=1e-6)
+
+
+def test_the_slider_shows_the_snapshots(folder, page) -> None:
+    matrices = run_matrices(topicscope.load_run(folder))
+    spec = documents(page)["spec-matrix-logits"]
+    assert spec["prefix"] == "step "
+    steps = matrices["logits"].steps.tolist()
+    assert [int(frame["name"].replace(",", "")) for frame in spec["frames"]] == steps
+    for frame, expected in zip(spec["frames"], matrices["logits"].frames, strict=True):
+        np.testing.assert_allclose(frame["data"][0]["z"], expected, rtol=1e-3)
+    np.testing.assert_allclose(spec["data"][0]["z"], matrices["logits"].frames[-1], rtol=1e-3)
+    assert spec["layout"]["xaxis"]["ticktext"] == ["0", "1", "2", "3"]
+    assert spec["layout"]["xaxis"]["tickvals"] == [2, 5, 8, 11]  # [MASK] is cell 0, topic 0 cells 1 to 3
+
+
+def test_every_chart_is_one_that_plotly_reads(page) -> None:
+    for spec in documents(page).values():
+        go.Figure({name: spec[name] for name in ("data", "layout", "frames") if name in spec})
+
+
+def test_large_matrices_have_fewer_frames() -> None:
+    frames = np.random.default_rng(0).normal(size=(20, 150, 150)).astype(np.float32)
+    spec = matrix_chart(RunMatrix("W_V", frames, np.arange(20) ** 2, [Bracket(0, 1.0, 150.0)]))
+    assert len(spec["frames"]) == MOST_CELLS // 150**2
+    assert spec["frames"][-1]["name"] == "361"
+    assert len(json.dumps(spec)) < 2_500_000
+
+
+def test_downloads_are_the_record(folder, page) -> None:
+    links = re.findall(r'href="data:[^,]+,([^"]+)" download="([^"]+)"', page)
+    found = {name: base64.b64decode(text).decode() for text, name in links}
+    record = topicscope.load_run(folder)
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(found["history.csv"])), record.history)
+    assert json.loads(found["summary.json"]) == json.loads((folder / "summary.json").read_text())
+    assert json.loads(found["recipe.json"]) == record.config
+
+
+def test_text_from_outside_is_escaped() -> None:
+    record = made_up("two")
+    history = record.history.assign(loss=1.0)
+    final = [{"seed": s, "step": 200, "loss": 1.0} for s in range(2)]
+    summary = record.summary | {"final": final, "name": HOSTILE, "description": HOSTILE, "seeds": 2}
+    summary["stages"] = [one | {"verdict": HOSTILE} for one in record.summary["stages"]]
+    manifest = record.manifest.model_copy(update={"command": HOSTILE, "sources": {HOSTILE: HOSTILE}})
+    page = render_run(replace(record, history=history, summary=summary, manifest=manifest))
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "{{7*7}}" in page
+
+
+def test_answers_say_whether_stages_were_found() -> None:
+    record = made_up("two")
+    history = record.history.assign(loss=1.0)
+    final = [{"seed": s, "step": 200, "loss": 1.0} for s in range(2)]
+    found = replace(record, history=history, summary=record.summary | {"final": final})
+    assert "two separate stages in 2 of 2 seeds: W_V had settled by step 10" in answers(found)[0]
+    assert "attention began to move at step 100" in answers(found)[0]
+    stages = [one | {"separated": False, "stage_two_reached": False} for one in record.summary["stages"]]
+    none = replace(found, summary=found.summary | {"stages": stages})
+    assert answers(none)[0].startswith("No two stages")
+    assert "attention had not moved by the end" in answers(none)[0]
+    without = replace(found, summary={k: v for k, v in found.summary.items() if k != "stages"})
+    assert answers(without)[0].startswith("The loss on held-out documents went from 1 to 1")
