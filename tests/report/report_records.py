@@ -75,6 +75,14 @@ def embedding_row(seed: int, threshold: float | None, place: str, kind: str) -> 
     }
 
 
+def example(text: str = "the pianist heard the violin", document: str = "Music", **changes: Any) -> dict[str, Any]:
+    """An entry of head_examples with two words of topic 3."""
+    words = [{"word": "pianist", "topics": [3]}, {"word": "violin", "topics": [3, 5]}]
+    pair = {"query": "violin", "key": "pianist", "attention": 0.31, "query_place": 1, "key_place": 0}
+    found = {"part": "encoder", "layer": 0, "head": 1, "document_id": document, "text": text, "same_topic_share": 0.2}
+    return found | {"words": words, "pairs": [pair]} | changes
+
+
 def make_record(
     parts: tuple[tuple[str, int, int, bool], ...] = (("encoder", 6, 12, False),),
     thresholds: tuple[float | None, ...] = THRESHOLDS,

@@ -1,5 +1,6 @@
 """The page and its pictures say what the record says, and text from outside stays text."""
 
+import json
 import math
 import subprocess
 import sys
@@ -11,10 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from report.report_records import THRESHOLDS, make_record
+from report.report_records import THRESHOLDS, example, make_record
 from topicscope.errors import InputError
+from topicscope.report.answer import verdict
 from topicscope.report.figures import head_map, ratio_figure, to_png, to_svg
-from topicscope.report.html import _figures, render_probe, verdict
+from topicscope.report.head_panel import head_charts
+from topicscope.report.html import ProbeRecord, render_probe
+from topicscope.report.page import script_json
 from topicscope.report.tables import interval, number, with_error
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -50,7 +54,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" in self.open:
+        if {"style", "script"} & set(self.open):
             return
         self.text += data
         if {"td", "th"} & set(self.open):
@@ -64,9 +68,13 @@ class Page(HTMLParser):
         return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
 
+def render(record: dict[str, Any], heads: pd.DataFrame) -> str:
+    return render_probe(ProbeRecord(record, heads))
+
+
 @pytest.fixture(scope="module")
 def page() -> Page:
-    return Page(render_probe(*make_record()))
+    return Page(render(*make_record()))
 
 
 def cell_texts(figure: Any) -> dict[tuple[int, int], str]:
@@ -173,12 +181,16 @@ def test_drawing_leaves_pyplot_alone() -> None:
 
 
 def test_the_page_is_self_contained(page: Page) -> None:
-    assert {"script", "link", "iframe", "object"}.isdisjoint(page.names())
+    assert {"link", "iframe", "object"}.isdisjoint(page.names())
     addresses = [v for _, a in page.tags for k, v in a.items() if k in {"src", "href", "srcset"}]
     assert addresses
-    assert all(v.startswith("data:image/svg+xml;base64,") for v in addresses)
-    policies = [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
-    assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
+    assert all(
+        v.startswith(("data:image/svg+xml;base64,", "data:text/csv;", "data:application/json;")) for v in addresses
+    )
+    (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "http" not in policy
+    assert "unsafe" not in policy.replace("style-src 'unsafe-inline'", "")
 
 
 def test_the_page_is_readable_by_machine(page: Page) -> None:
@@ -187,7 +199,7 @@ def test_the_page_is_readable_by_machine(page: Page) -> None:
     assert levels.count(1) == 1
     assert all(b - a <= 1 for a, b in pairwise(levels))
     images = [a for name, a in page.tags if name == "img"]
-    assert len(images) == 2
+    assert len(images) == 3  # ratios, heads, coverage
     assert all(a["alt"] for a in images)
     assert all(a.get("scope") in {"col", "row"} for name, a in page.tags if name == "th")
 
@@ -200,11 +212,20 @@ def test_text_from_outside_stays_text() -> None:
     record["manifest"]["options"] = {EVIL: EVIL}
     record["coverage"]["text"]["dropped"] = {EVIL: 3}
     record["embeddings"][0]["ratio_withheld"] = EVIL
-    page = Page(render_probe(record, heads))
-    assert "script" not in page.names()
+    record["head_examples"] = [example(EVIL, EVIL)]
+    page = Page(render(record, heads))
+    # Text from outside makes no element: as many of each as with harmless text.
+    record = json.loads(json.dumps(record).replace(json.dumps(EVIL)[1:-1], "harmless"))
+    assert page.names() == Page(render(record, heads)).names()
     # name (title, heading), sentence, warning, word, option twice, funnel, count, reason, command: each as it came.
     assert page.text.count(EVIL) >= 10
     assert "script" in Page(f"<p>{EVIL}</p>").names()
+
+
+def test_text_in_data_is_no_markup_and_comes_back_as_it_was() -> None:
+    escaped = script_json({"word": EVIL, "end": "</script><!--<script>", "nothing": math.nan})
+    assert not set("<>&") & set(escaped)
+    assert json.loads(escaped) == {"word": EVIL, "end": "</script><!--<script>", "nothing": None}
 
 
 def test_attention_table_says_what_the_record_says(page: Page) -> None:
@@ -228,7 +249,7 @@ def test_attention_table_says_what_the_record_says(page: Page) -> None:
 
 
 def test_causal_page_has_the_corrected_column_and_its_control() -> None:
-    page = Page(render_probe(*make_record((("decoder", 2, 2, True),))))
+    page = Page(render(*make_record((("decoder", 2, 2, True),))))
     row = page.table("Attention")[1]
     assert (row["position-corrected"], row["random weights (95 %)"]) == ("1.42 ± 0.05", "0.991 to 1.013")
     assert "This model (position-corrected)" in page.text
@@ -271,7 +292,7 @@ def test_a_bare_record_still_makes_a_page() -> None:
     )
     for row in record["table"]:
         row |= {name: None for name in row if name.endswith(("_se", "_low", "_high"))}
-    page = Page(render_probe(record, heads))
+    page = Page(render(record, heads))
     assert page.table("Attention")[0]["θ"] == "word list"
     assert "interrupted" in page.text
     assert "number without a known precision" in page.text
@@ -281,9 +302,9 @@ def test_a_bare_record_still_makes_a_page() -> None:
 def test_one_picture_for_every_part() -> None:
     parts = (("encoder", 2, 2, False), ("decoder", 2, 2, True), ("cross", 2, 2, False))
     record, heads = make_record(parts)
-    figures = _figures(record, heads)
-    assert [f["caption"] for f in figures[1:]] == [f"Every head of the {p[0]}" for p in parts]
-    assert all("2 layers by 2 heads" in f["alt"] for f in figures[1:])
+    charts = head_charts(heads, threshold=record["headline"]["threshold"], name="minilm")
+    assert [c.picture.caption for c in charts] == [f"Every head of the {p[0]}" for p in parts]
+    assert all("2 layers by 2 heads" in c.picture.alt for c in charts)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +340,7 @@ def test_small_errors_and_narrow_intervals_keep_their_digits() -> None:
 def test_the_papers_card_is_the_models_own_family() -> None:
     record, heads = make_record()
     record["model"]["model_type"] = "roberta"
-    text = Page(render_probe(record, heads)).text
+    text = Page(render(record, heads)).text
     assert "RoBERTa in the paper" in text
     assert "BERT in the paper" not in text.replace("RoBERTa in the paper", "")
 

@@ -17,6 +17,41 @@ def distinct_low(headline: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> 
     return None
 
 
+# Below these a result says little: half of the words, so many words of a topic, documents and pairs.
+_LEAST_SHARE, _LEAST_WORDS, _LEAST_DOCUMENTS, _LEAST_PAIRS = 0.5, 3, 30, 100
+
+
+def cautions(record: Mapping[str, Any]) -> list[str]:
+    """What a reader must know first: the probe's warnings, then little text, few words, few pairs at the headline."""
+    headline, coverage = record["headline"], record["coverage"]
+    said = list(map(str, record["warnings"]))
+    documents, alignment = headline["documents"], coverage.get("alignment", {})
+    if documents < _LEAST_DOCUMENTS:
+        said.append(f"Only {documents} documents were read: the interval rests on few independent pieces of text.")
+    words, found = alignment.get("words"), alignment.get("found")
+    if words and found is not None and found / words < _LEAST_SHARE:
+        said.append(
+            f"Only {found / words:.0%} of the words are one token of the model; the others were left out, and they may "
+            "behave differently."
+        )
+    here = [r for r in coverage.get("pairs", []) if (r["part"], r["threshold"]) == _place(headline)]
+    in_text = [r["words_with_topic_in_text"] for r in here if r.get("words_with_topic_in_text") is not None]
+    told = any("words a topic" in warning for warning in said)
+    if not told and record["topics"] and in_text and min(in_text) / len(record["topics"]) < _LEAST_WORDS:
+        said.append(
+            f"The text has {min(in_text)} different words with a topic, for {len(record['topics'])} topics: few words "
+            "of each. A larger threshold or more text gives more."
+        )
+    pairs = [r["same_topic"] for r in here if r.get("same_topic") is not None]
+    if pairs and min(pairs) < _LEAST_PAIRS:
+        said.append(f"Only {min(pairs):,} pairs of different words share a topic: single words can decide the ratio.")
+    return said
+
+
+def _place(headline: Mapping[str, Any]) -> tuple[Any, Any]:
+    return headline["part"], headline["threshold"]
+
+
 _VERDICTS = {
     "same-topic attention higher": (
         "This model looks more at words of the same topic than shuffled topics or random weights can explain."

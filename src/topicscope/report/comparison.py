@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from topicscope.records import write_text
-from topicscope.report.answer import verdict
+from topicscope.report.answer import cautions, verdict
 from topicscope.report.control_table import control_table
 from topicscope.report.figures import at_threshold, ratio_column, threshold_label
 from topicscope.report.head_panel import head_charts, saturation
@@ -70,7 +70,7 @@ def render_comparison(probes: Mapping[str, ProbeRecord], differences: Difference
                 "name": name,
                 "headline": record["headline"]["text"],
                 "verdict": verdict(record["headline"]),
-                "warnings": record["warnings"],
+                "warnings": cautions(record),
                 "interrupted": record["interrupted"],
                 "maps": [chart.name.replace("-", "_") for chart in maps],
                 "attention": attention_table(rows),

@@ -13,7 +13,7 @@ from topicscope.errors import InputError
 from topicscope.records import read_json, read_npz, write_text
 from topicscope.records.files import dump_json
 from topicscope.report import tables
-from topicscope.report.answer import cards, distinct_low, verdict
+from topicscope.report.answer import cards, cautions, distinct_low, verdict
 from topicscope.report.circuit_page import circuit_table
 from topicscope.report.control_table import control_table
 from topicscope.report.head_panel import head_charts, head_choices, head_data
@@ -48,7 +48,7 @@ class ProbeRecord:
             )
         if not (folder / "heads.csv").is_file():
             raise InputError("file not found", received=str(folder / "heads.csv"), expected="the head table of a probe")
-        heads = pd.read_csv(folder / "heads.csv", float_precision="round_trip")
+        heads = pd.read_csv(folder / "heads.csv")
         similarities = folder / "embedding_map.npz"
         return cls(record, heads, read_npz(similarities) if similarities.is_file() else {})
 
@@ -92,7 +92,7 @@ def render_probe(probe: ProbeRecord) -> str:
         verdict=verdict(headline, distinct_low(headline, rows)),
         cards=cards(headline, paper, model["model_type"]),
         interrupted=record["interrupted"],
-        warnings=record["warnings"],
+        warnings=cautions(record),
         attention=tables.attention_table(rows),
         control_table=control_table(rows, record["controls"]),
         paper=tables.paper_table(paper),

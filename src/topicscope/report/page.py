@@ -49,6 +49,7 @@ class Chart:
 
     name: unique on the page, letters, digits and hyphens, the element's id. spec: data, layout and, for a slider,
     frames (see `plotly_charts`). height: CSS pixels. part: of a model, where the cells are its heads to be chosen.
+    width: the largest, for charts that keep their shape; the height shrinks with it.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Chart:
     picture: Picture
     height: int = 420
     part: str = ""
+    width: int | None = None
 
 
 @dataclass(frozen=True)

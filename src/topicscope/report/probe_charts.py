@@ -41,7 +41,7 @@ def ratio_chart(table: Sequence[Mapping[str, Any]], name: str) -> Chart:
         trace["x"] = rounded([x + 0.7 * ((number + 0.5) / len(traces) - 0.5) for x in trace["x"]])
     labels = list(dict.fromkeys(threshold_label(float(t)) for t in measured["threshold"]))
     ticks = {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": labels, "showgrid": False}
-    ticks |= {"range": [-0.5, len(labels) - 0.5]}
+    ticks |= {"range": [-0.5, len(labels) - 0.5], "zeroline": False}
     layout = axes(x="threshold θ", y="same-topic / different-topic attention", xaxis=ticks)
     rule = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": {"dash": "dot", "width": 1}}
     picture = Picture.of(
@@ -116,17 +116,16 @@ def _block_chart(similarities: Mapping[str, np.ndarray]) -> Chart:
         y="words, by topic (number)",
         upside_down=True,
         xaxis={**ticks, "side": "top"},
-        yaxis={**ticks, "scaleanchor": "x", "constrain": "domain"},
+        yaxis=ticks,
         margin={"l": 40, "r": 10, "t": 40, "b": 10},
         shapes=[shape for one in topics for shape in _bracket(one)],
     )
-    layout["xaxis"] |= {"constrain": "domain"}
     alt = (
         f"Matrix of the mean cosines of {len(similarities['words'])} words in the order of their {len(topics)} topics; "
         "orange blocks along the diagonal are topics whose words are alike."
     )
     picture = Picture.of(figure, "Which word embeddings are alike: every word by its topic", alt)
-    return Chart("blocks", {"data": [trace], "layout": layout}, picture, height=600)
+    return Chart("blocks", {"data": [trace], "layout": layout}, picture, height=600, width=680)
 
 
 def _bin_names(similarities: Mapping[str, np.ndarray], topics: Sequence[Bracket]) -> list[str]:
@@ -180,7 +179,7 @@ def _histogram_chart(similarities: Mapping[str, np.ndarray]) -> Chart:
         traces.append(trace | {"hovertemplate": "cosine %{x:.3f}: %{y:.3g} % of these pairs"})
     layout = axes(x="cosine of two words", y="% of the pairs of a kind")
     alt = "Histogram of cosines: " + "; ".join(
-        f"half of the {label} pairs are above {_median(similarities, name):.2f}" for name, label in KINDS
+        f"half of the {name}-topic pairs are above {_median(similarities, name):.2f}" for name, _ in KINDS
     )
     _, figure = similarity_histogram(similarities)
     picture = Picture.of(figure, "Similarities of same-topic and of different-topic words", alt + ".")

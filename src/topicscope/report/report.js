@@ -38,7 +38,9 @@ function themed(layout) {
 
 async function chart(box) {
   const spec = read(`spec-${box.id}`);
-  const layout = () => ({ ...themed(structuredClone(spec.layout)), height: Number(box.dataset.height) });
+  const shape = box.dataset.width ? Number(box.dataset.height) / Number(box.dataset.width) : Infinity;
+  const height = () => Math.min(Number(box.dataset.height), box.clientWidth * shape);
+  const layout = () => ({ ...themed(structuredClone(spec.layout)), height: height() });
   // On a phone the numbers in the cells would be too small to read.
   if (box.clientWidth < 500) for (const trace of spec.data) delete trace.texttemplate;
   await Plotly.newPlot(box, spec.data, layout(), { responsive: true, displayModeBar: false });
