@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo docs readme screenshots reproduce reproduce-quick reproduction-page test test-long test-cluster test-cluster-long test-models models-page how-sure survival lint bench clean
+.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-long test-cluster test-cluster-long test-models models-page how-sure survival lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -30,6 +30,10 @@ reproduce-quick: $(STAMP)
 FOLDER ?= reproduction
 reproduction-page: $(STAMP)
 	$(BIN)/python docs/reproduction_page.py $(FOLDER)
+
+# docs/gallery.md and its pictures: the demo that was run last, and three training runs made for it.
+gallery: $(STAMP)
+	$(BIN)/python docs/gallery.py demo
 
 # The table and the picture of the README, from the demo that was run last.
 readme: $(STAMP)

@@ -1,0 +1,40 @@
+"""docs/gallery.md is what its maker makes, and shows every kind of figure; its blocks run with those of other pages."""
+
+import importlib.util
+from pathlib import Path
+
+from PIL import Image
+
+from topicscope.probing.plots import KINDS as PROBE_KINDS
+from topicscope.report.training_figures import KINDS as RUN_KINDS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def load_maker():
+    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+maker = load_maker()
+
+
+def test_the_page_is_what_the_maker_makes() -> None:
+    assert maker.PAGE.read_text(encoding="utf-8") == maker.render()
+
+
+def test_every_kind_of_figure_is_shown() -> None:
+    for entries, kinds in ((maker.PROBE, PROBE_KINDS), (maker.TRAINING, RUN_KINDS)):
+        assert {entry.call.partition(",")[0].strip('"') for entry in entries} == set(kinds)
+
+
+def test_every_picture_is_there_small_and_not_empty() -> None:
+    names = {f"{entry.name}.png" for entry in (*maker.PROBE, *maker.TRAINING)}
+    assert {path.name for path in maker.PICTURES.iterdir()} == names
+    for name in names:
+        path = maker.PICTURES / name
+        assert path.stat().st_size < 300_000
+        with Image.open(path) as picture:
+            assert len(picture.convert("RGB").getcolors(1 << 24)) > 10
