@@ -84,7 +84,7 @@ apart with every common colour blindness, and no line or mark differs in colour 
 topicscope probe bert-base-uncased --corpus articles.jsonl --out results/probe
 ```
 
-<!-- run smaller: --set training.steps=60 -->
+<!-- run smaller: --set training.steps=20 --set history.documents=20 -->
 ```sh
 {runs}
 ```
