@@ -6,7 +6,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -25,9 +25,10 @@ _NUMBERS = Parameter(consume_multiple=True, negative="")
 
 
 def probe(
-    model: str,
+    model: str | None = None,
     /,
     *,
+    checkpoints: str | None = None,
     corpus: str = "wikipedia-sample",
     topics: str = "100",
     threshold: Annotated[tuple[float, ...], _THRESHOLDS] = DEFAULT_THRESHOLDS,
@@ -74,6 +75,8 @@ def probe(
     ----------
     model
         Hugging Face name or folder of a model; "minilm" is the demo's embedded model.
+    checkpoints
+        In place of a model: a folder of checkpoints, or MODEL@REV1,REV2; each is probed, and one curve drawn.
     corpus
         Text (.txt, folder, .jsonl, .csv, .parquet, MediaWiki .xml; also .gz .bz2 .zst), or wikipedia-sample.
     topics
@@ -117,7 +120,7 @@ def probe(
     encoding
         Encoding of text files.
     on_error
-        A bad line ends the run, or is skipped and counted.
+        A bad line, or a checkpoint that cannot be read, ends the run, or is skipped and counted.
     max_document_bytes
         A longer document or line is a bad one.
     language
@@ -153,7 +156,14 @@ def probe(
     progress
         How progress is shown on stderr.
     """
-    target = Path("topicscope-runs") / f"{_slug(model)}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
+    if (model is None) == (checkpoints is None):
+        raise InputError(
+            "a probe needs a model, or checkpoints",
+            received="neither" if model is None else "both",
+            expected="topicscope probe MODEL, or topicscope probe --checkpoints DIR",
+        )
+    name = str(model if checkpoints is None else checkpoints)
+    target = Path("topicscope-runs") / f"{_slug(name)}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
     source = open_corpus(
         corpus,
         text_column=text_column,
@@ -162,41 +172,46 @@ def probe(
         on_error=on_error,
         max_document_bytes=max_document_bytes,
     )
+    options: dict[str, Any] = {
+        "topics": topics,
+        "threshold": threshold,
+        "unit": unit,
+        "max_units": max_units,
+        "controls": controls,
+        "permutations": permutations,
+        "exclude_sinks": exclude_sinks,
+        "topic_seeds": topic_seeds,
+        "overlap": overlap,
+        "language": language,
+        "min_count": min_count,
+        "sweeps": sweeps,
+        "seed": seed,
+        "pieces": pieces,
+        "layers": layers,
+        "heads": heads,
+        "contextual": contextual,
+        "profile": profile,
+        "shard_units": shard_units,
+        "batch_tokens": batch_tokens,
+        "batch_size": batch_size,
+        "device": device,
+        "dtype": dtype,
+        "trust_remote_code": trust_remote_code,
+        "command": shlex.join(["topicscope", *sys.argv[1:]]),
+        "out": target,
+        "resume": resume,
+        "overwrite": overwrite,
+    }
+    if checkpoints is not None:
+        from topicscope.cli.series import probe_series
+
+        for option, value in (("--cluster", cluster), ("--revision", revision)):
+            if value is not None:
+                raise InputError(f"{option} is of one model", received=f"{value} and --checkpoints {checkpoints}")
+        return probe_series(checkpoints, source, options | {"on_error": on_error}, json=json, progress=progress)
     with show_progress(progress) as shown, _readers(cluster, workers, gpus_per_worker) as readers:
         result = run_probe(
-            resolve_model(model),
-            documents=source,
-            topics=topics,
-            threshold=threshold,
-            unit=unit,
-            max_units=max_units,
-            controls=controls,
-            permutations=permutations,
-            exclude_sinks=exclude_sinks,
-            topic_seeds=topic_seeds,
-            overlap=overlap,
-            language=language,
-            min_count=min_count,
-            sweeps=sweeps,
-            seed=seed,
-            pieces=pieces,
-            layers=layers,
-            heads=heads,
-            contextual=contextual,
-            profile=profile,
-            shard_units=shard_units,
-            batch_tokens=batch_tokens,
-            batch_size=batch_size,
-            device=device,
-            dtype=dtype,
-            revision=revision,
-            trust_remote_code=trust_remote_code,
-            progress=shown,
-            command=shlex.join(["topicscope", *sys.argv[1:]]),
-            out=target,
-            resume=resume,
-            overwrite=overwrite,
-            cluster=readers,
+            resolve_model(name), documents=source, revision=revision, progress=shown, cluster=readers, **options
         )
     if json:
         print_json(result.to_dict())

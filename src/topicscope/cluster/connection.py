@@ -66,7 +66,7 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
     """The module ray, connected to the cluster at `address` for the length of the block.
 
     "local" starts one here for `workers` processes, which ends with the block and with this process; one that is there
-    already is only joined. If this process is connected to Ray before, that connection is used and kept.
+    already is only joined. If this process is connected to Ray before, "local" and "auto" use and keep that connection.
 
     Raises:
         InputError: Ray is missing, or the cluster cannot be reached within ten seconds.
@@ -74,7 +74,7 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
     """
     ray = require_ray()
     check_address(address)
-    if ray.is_initialized():
+    if ray.is_initialized() and not address.startswith("ray://"):
         yield ray
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "configure_logging": False}

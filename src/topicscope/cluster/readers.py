@@ -1,5 +1,6 @@
 """A cluster that reads the shards of a probe (`probing.elsewhere.Elsewhere`)."""
 
+import math
 import secrets
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -33,14 +34,14 @@ class Cluster:
         InputError: on entering: Ray is missing, the cluster cannot be reached, or no machine has the GPUs.
     """
 
-    def __init__(self, address: str = "local", *, workers: int | None = None, gpus_per_worker: float = 0) -> None:
+    def __init__(self, address: str = "local", *, workers: int | None = None, gpus_per_worker: float | int = 0) -> None:
         if workers is not None and workers < 1:
             raise InputError("bad option --workers", received=workers, expected="a number of at least 1")
-        if not gpus_per_worker >= 0 or (gpus_per_worker > 1 and gpus_per_worker != int(gpus_per_worker)):
+        if not 0 <= gpus_per_worker < math.inf or (gpus_per_worker > 1 and gpus_per_worker % 1):
             raise InputError(
                 "bad option --gpus-per-worker", received=gpus_per_worker, expected="0, a share of 1, or a whole number"
             )
-        self.address, self.workers, self.gpus_per_worker = address, workers, gpus_per_worker
+        self.address, self.workers, self.gpus_per_worker = address, workers, float(gpus_per_worker)
         self.device = "cuda" if gpus_per_worker else "cpu"
         self._ray: Any = None
         self._pool: Pool | None = None

@@ -1,0 +1,89 @@
+"""What is said where no cluster can be had; Ray itself is needed only by the tests that are marked so."""
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from topicscope.cli import run
+from topicscope.cluster import Cluster
+from topicscope.cluster.connection import check_address
+from topicscope.errors import InputError
+
+ENTER = """
+import sys, time
+from topicscope.cluster import Cluster
+from topicscope.errors import InputError
+import ray
+started = time.monotonic()
+try:
+    with Cluster(sys.argv[1]):
+        print("connected")
+except InputError as error:
+    print(time.monotonic() - started, error)
+"""
+
+
+def entered(address: str) -> tuple[float, str]:
+    """Seconds until the error, and its text, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENTER, address], capture_output=True, text=True, check=True, timeout=120
+    )
+    seconds, text = done.stdout.split(maxsplit=1)
+    return float(seconds), text
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install \"topicscope\[cluster\]\""), Cluster("local"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "address", ["", "cluster", "localhost:6379", "ray://", "ray://host", "ray://:1", "ray://host:x", "ray://host:70000"]
+)
+def test_an_address_of_no_known_form_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match="--cluster"):
+        check_address(address)
+
+
+def test_a_port_where_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"ray://127.0.0.1:{free.getsockname()[1]}"
+    started = time.monotonic()
+    with pytest.raises(InputError, match=r"(?s)cannot be reached.*--cluster local"):
+        check_address(address)
+    assert time.monotonic() - started < 10
+
+
+def test_options_that_make_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="--workers"):
+        Cluster("local", workers=0)
+    for share in (-1, 1.5, float("nan")):
+        with pytest.raises(InputError, match="--gpus-per-worker"):
+            Cluster("local", gpus_per_worker=share)
+    assert run(["probe", "bert-base-uncased", "--workers", "2", "--out", str(tmp_path / "run")]) == 2
+    assert "--cluster local" in capsys.readouterr().err
+
+
+@pytest.mark.cluster
+def test_what_listens_and_never_answers_is_no_cluster() -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        seconds, text = entered(f"ray://127.0.0.1:{server.getsockname()[1]}")
+    assert "cannot be reached" in text
+    assert seconds < 16  # 10 s, and what a busy machine adds
+
+
+@pytest.mark.cluster
+def test_a_machine_of_no_cluster() -> None:
+    pytest.importorskip("ray")
+    seconds, text = entered("auto")
+    assert "cannot be reached" in text
+    assert seconds < 16

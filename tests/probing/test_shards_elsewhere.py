@@ -1,0 +1,213 @@
+"""Shards read by others, in any order and by several runs, give what one process reads, to the last bit."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import topicscope
+from cli.probe_files import jsonl, save_model, texts
+from probing.test_probe_resume import Stop, StopsAt, same
+from topicscope.errors import InputError
+from topicscope.probing import passes
+from topicscope.probing.elsewhere import Elsewhere, ModelSource, ShardLost, ShardRead
+from topicscope.probing.loading import load_model
+from topicscope.probing.options import ProbeOptions
+from topicscope.probing.pass_state import Shard, plan_shards
+from topicscope.probing.passes import read_shard
+from topicscope.probing.result import ProbeResult
+from topicscope.probing.shard_reading import PassSpec
+from topicscope.probing.token_cache import TokenCache
+
+OPTIONS: dict[str, Any] = {
+    "topics": 3,
+    "sweeps": 10,
+    "min_count": 1,
+    "threshold": (0.1, 0.2),
+    "controls": 1,
+    "permutations": 20,
+    "exclude_sinks": True,
+    "batch_size": 8,
+    "shard_units": 32,
+}
+
+
+class Shuffled:
+    """Reads in this process, in an order of its own; loses shards of the first pass; may be stopped."""
+
+    device = "cpu"
+
+    def __init__(self, seed: int, lose: Sequence[int] = (), stop_after: int | None = None) -> None:
+        self.order, self.lose, self.left = np.random.default_rng(seed), set(lose), stop_after
+        self.read_shards: list[tuple[str, int]] = []
+
+    def check(self, folder: Path) -> None:
+        assert folder.is_dir()
+
+    def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
+        self.view, self.tokens = load_model(source.name, dtype=source.dtype), TokenCache(tokens.folder)
+        assert self.view.weights_hash() == source.weights_hash
+
+    def read(
+        self, spec: PassSpec, weights_seed: int | None, shards: Sequence[Shard], folder: Path
+    ) -> Iterator[ShardRead | ShardLost]:
+        view = self.view if weights_seed is None else self.view.randomised(weights_seed)
+        for place in self.order.permutation(len(shards)):
+            shard = shards[place]
+            if self.left is not None:
+                self.left -= 1
+                if self.left < 0:
+                    raise Stop
+            if spec.task == "reading" and shard.number in self.lose:
+                yield ShardLost(shard, "it is poisoned (tried 4 times)")
+                continue
+            target = folder / f"shard-{shard.number:05}.{self.order.integers(10**6)}"
+            self.read_shards.append((spec.task, shard.number))
+            yield ShardRead(shard, target, *read_shard(view, self.tokens, spec, shard, target))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model") / "tiny-bert")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a document of more units than a shard asks for, in the middle."""
+    documents = texts(40)
+    documents[12] = " ".join(texts(16, seed=1))
+    return jsonl(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", documents)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """States are saved after every chunk; nothing is drawn, which takes longer than all the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes, "SECONDS_PER_SHARD", 0)
+        patch.setattr("topicscope.report.figures.to_png", lambda *_, **__: b"")
+        patch.setattr("topicscope.report.html.write_probe", lambda folder: (folder / "report.html").touch())
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(model: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    topicscope.probe(str(model), documents=corpus, **OPTIONS, out=out)
+    return out
+
+
+def run(model: Path, corpus: Path, out: Path, **more: Any) -> Any:
+    return topicscope.probe(str(model), documents=corpus, **OPTIONS, out=out, **more)
+
+
+def test_shards_hold_whole_documents_once_and_in_order() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        sizes = rng.integers(1, 30, rng.integers(1, 40))
+        ends, least = np.cumsum(sizes), int(rng.integers(1, 60))
+        plan = plan_shards(ends, least)
+        assert [unit for shard in plan for unit in range(shard.start, shard.stop)] == list(range(ends[-1]))
+        assert {shard.stop for shard in plan} <= set(ends.tolist())
+        assert [shard.number for shard in plan] == list(range(len(plan)))
+        assert all(shard.stop - shard.start >= least for shard in plan[:-1])
+        # No shard goes on for longer than it must: without its last document it would be too small.
+        last = {int(end): int(size) for end, size in zip(ends, sizes, strict=True)}
+        assert all(shard.stop - shard.start - last[shard.stop] < least for shard in plan)
+
+
+def test_where_a_text_is_cut_into_shards_moves_last_digits_only(model: Path, corpus: Path, whole: Path) -> None:
+    uncut = topicscope.probe(str(model), documents=corpus, **OPTIONS | {"shard_units": None})
+    cut = ProbeResult.load(whole)
+    assert uncut.documents["units"].max() > 32
+    pd.testing.assert_frame_equal(cut.rows, uncut.rows, rtol=1e-5)  # batches differ, so float32 rounds otherwise
+    first, second = (result.documents.sort_values(["document_id", "threshold"]) for result in (cut, uncut))
+    pd.testing.assert_frame_equal(first.reset_index(drop=True), second.reset_index(drop=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_any_order_gives_the_bits_of_one_process(
+    seed: int, model: Path, corpus: Path, whole: Path, tmp_path: Path
+) -> None:
+    readers = Shuffled(seed)
+    assert isinstance(readers, Elsewhere)
+    run(model, corpus, tmp_path / "run", cluster=readers)
+    same(whole, tmp_path / "run")
+    numbers = [number for task, number in readers.read_shards if task == "reading"]
+    assert len(numbers) > 4
+    assert numbers != sorted(numbers)
+    assert sorted(readers.read_shards) == sorted(set(readers.read_shards)), "no shard is read twice"
+    assert not (tmp_path / "run.unfinished").exists()
+
+
+def test_a_lost_shard_is_reported_and_read_when_the_run_goes_on(
+    model: Path, corpus: Path, whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    result = run(model, corpus, out, cluster=Shuffled(0, lose=[1, 3]))
+    left_out = result.coverage["left_out"]
+    read = set(result.documents["document_id"])
+    missing = {document for lost in left_out for document in lost["documents"]}
+    assert len(left_out) == 2
+    assert missing
+    assert read | missing == {str(i) for i in range(40)}
+    assert not read & missing
+    assert not result.complete
+    assert not result.interrupted
+    [first, second] = [warning for warning in result.warnings if "left out" in warning]
+    assert left_out[0]["documents"][0] in first + second
+    assert "poisoned" in first
+    # The rest is counted as it would be without those documents.
+    assert result.documents.groupby("document_id")["units"].first().sum() < 4 * 40 + 64
+    again = Shuffled(1)
+    assert run(model, corpus, out, cluster=again, resume=True).complete
+    assert sorted(again.read_shards) == [("reading", 1), ("reading", 3)], "only what is missing is read"
+    same(whole, out)
+    assert not (tmp_path / "run.unfinished").exists()
+
+
+@pytest.mark.parametrize("first", ["cluster", "machine"])
+def test_a_run_begun_here_goes_on_there(first: str, model: Path, corpus: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    stopped, others = {"cluster": Shuffled(2, stop_after=4)}, {"progress": StopsAt("reading", 90)}
+    with pytest.raises(Stop):
+        run(model, corpus, out, **(stopped if first == "cluster" else others))
+    run(model, corpus, out, **({} if first == "cluster" else {"cluster": Shuffled(3)}), resume=True)
+    same(whole, out)
+
+
+def test_runs_stopped_at_every_shard_lose_and_double_nothing(
+    model: Path, corpus: Path, whole: Path, tmp_path: Path
+) -> None:
+    out, read = tmp_path / "run", []
+    for seed in range(100):
+        readers = Shuffled(seed, stop_after=3)
+        try:
+            run(model, corpus, out, cluster=readers, resume=True)
+        except Stop:
+            read += readers.read_shards
+            continue
+        read += readers.read_shards
+        break
+    assert len(read) > 9
+    assert len(read) == len(set(read)), "a shard that was read once is not read again"
+    same(whole, out)
+
+
+def test_a_damaged_shard_is_named(model: Path, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        run(model, corpus, tmp_path / "run", cluster=Shuffled(0, lose=[0], stop_after=4))
+    [shard, *_] = sorted((tmp_path / "run.unfinished" / "model").glob("shard-*"))
+    (shard / "state.npz").write_bytes(b"half")
+    with pytest.raises(InputError, match=r"(?s)shard.*cannot be read") as caught:
+        run(model, corpus, tmp_path / "run", cluster=Shuffled(1), resume=True)
+    assert str(shard) in str(caught.value)
+
+
+def test_what_a_cluster_cannot_do_is_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="out=FOLDER"):
+        topicscope.probe(str(model), documents=corpus, **OPTIONS, cluster=Shuffled(0))
+    with pytest.raises(InputError, match="name or folder"):
+        topicscope.probe(load_model(str(model)), documents=corpus, **OPTIONS, cluster=Shuffled(0), out=tmp_path / "run")
