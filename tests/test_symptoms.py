@@ -91,11 +91,20 @@ SYMPTOMS: dict[int, list[tuple[str, str]]] = {
         (CLI, "test_symptom_27_a_folder_never_touches_the_network"),
         (CLI, "test_symptom_27_a_hub_name_found_in_the_cache_gives_the_numbers_of_the_folder"),
     ],
+    28: [
+        ("monitoring/test_monitor.py", "test_symptom_28_training_is_the_same_with_and_without"),
+        ("monitoring/test_monitor.py", "test_symptoms_28_and_30_everything_is_put_back"),
+        ("monitoring/test_distributed.py", "test_symptom_28_rank_0_measures_and_nobody_waits"),
+    ],
     29: [
         (
             "probing/test_probe_interfaces.py",
             "test_symptom_29_a_notebook_shows_a_table_and_a_picture_without_a_script",
         )
+    ],
+    30: [
+        ("monitoring/test_monitor.py", "test_symptoms_28_and_30_everything_is_put_back"),
+        ("monitoring/test_monitor.py", "test_symptom_30_a_measurement_keeps_no_graph_and_one_layer_at_a_time"),
     ],
 }
 
@@ -125,7 +134,7 @@ def test_every_symptom_has_its_tests(number: int) -> None:
 
 
 def test_the_audit_covers_what_it_should() -> None:
-    assert sorted(SYMPTOMS) == [*range(1, 28), 29]
+    assert sorted(SYMPTOMS) == [*range(1, 31)]
 
 
 def test_the_number_is_read_as_a_number() -> None:

@@ -60,7 +60,7 @@ if kind == "loop":
 
 
 @pytest.mark.parametrize("kind", ["loop", "trainer"])
-def test_rank_0_measures_and_nobody_waits(kind, tmp_path):
+def test_symptom_28_rank_0_measures_and_nobody_waits(kind, tmp_path):
     script = tmp_path / "run.py"
     script.write_text(SCRIPT)
     tests = Path(__file__).parents[1]

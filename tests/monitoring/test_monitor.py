@@ -2,6 +2,7 @@
 
 import logging
 import random
+import weakref
 from itertools import islice
 
 import numpy as np
@@ -24,7 +25,7 @@ def watched(tmp_path, model, tokenizer, **changes):
 
 
 @pytest.mark.parametrize("options", [{}, {"autocast": True}, {"accumulate": 3}], ids=["plain", "bf16", "accumulation"])
-def test_training_is_the_same_with_and_without(tmp_path, options):
+def test_symptom_28_training_is_the_same_with_and_without(tmp_path, options):
     alone, tokenizer = masked_bert()
     steps = batches(tokenizer, STEPS)
     losses = loop(alone, steps, **options)
@@ -48,7 +49,7 @@ def test_a_difference_would_be_noticed():
     assert loop(again, steps, lambda: torch.rand(1)) != first
 
 
-def test_everything_is_put_back(tmp_path):
+def test_symptoms_28_and_30_everything_is_put_back(tmp_path):
     model, tokenizer = masked_bert()
     model.train()
     model.bert.encoder.layer[1].eval()  # a frozen part, say
@@ -68,6 +69,33 @@ def test_everything_is_put_back(tmp_path):
     assert torch.equal(torch.get_rng_state(), states[1])
     assert torch.is_grad_enabled()
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_symptom_30_a_measurement_keeps_no_graph_and_one_layer_at_a_time(tmp_path):
+    model, tokenizer = masked_bert()
+    monitor = watched(tmp_path, model, tokenizer)
+    seen = []
+
+    def look(attention):
+        assert not attention.requires_grad
+        seen.append(weakref.ref(attention))
+        assert sum(reference() is not None for reference in seen) == 1
+
+    view = monitor._session._meter.view
+    real = view.run
+
+    def run(batch, on_attention):
+        def heard(part, layer, attention):
+            look(attention)
+            on_attention(part, layer, attention)
+
+        return real(batch, heard)
+
+    view.run = run
+    monitor.step()
+    assert len(seen) >= 2
+    assert all(reference() is None for reference in seen)
+    assert not model.config.output_attentions  # the training's own forward passes return none
 
 
 def test_random_states_are_put_back_even_after_an_error():

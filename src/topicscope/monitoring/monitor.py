@@ -99,8 +99,9 @@ class TopicStructureMonitor:
         """To be called after each update; step: how many were made, one more than before unless it is given."""
         begun = time.perf_counter()
         done = self._done + 1 if step is None else step
-        if done > self._done:
-            self._budget.step_took((begun - self._clock) / (done - self._done))
+        if done <= self._done:  # a batch of accumulated gradients, say
+            return
+        self._budget.step_took((begun - self._clock) / (done - self._done))
         self._done = done
         self._look()
         self._clock = time.perf_counter()  # what was measured here is no time of the training
