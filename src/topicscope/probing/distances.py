@@ -1,5 +1,6 @@
 """Mean attention by the distance between two words, read back from a probe's moments."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ def distances(
     Raises:
         InputError: no such part or threshold.
     """
+    if threshold is not None and math.isnan(threshold):  # topics from a word list
+        threshold = None
     rows = [row for row in pairs if row["part"] == part]
     chosen = [i for i, row in enumerate(rows) if row["threshold"] == threshold]
     if not chosen:
