@@ -203,3 +203,22 @@ def test_an_unknown_type_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(view, "model_type", "strange")
     with pytest.raises(UnsupportedModelError, match="'strange'"):
         factors(view, word_ids(view))
+
+
+def test_electra_projects_only_embeddings_that_are_narrower():
+    """As in electra-base and -large, whose embeddings are as wide as the states."""
+    model, tokenizer = tiny.build("electra")
+    config = type(model.config).from_dict(model.config.to_dict() | {"embedding_size": model.config.hidden_size})
+    view = view_model(type(model)(config).eval(), tokenizer, name="wide electra")
+    ids = word_ids(view)
+    found = factors(view, ids)[("encoder", 0, "raw", "OV")]
+    value = view._model.encoder.layer[0].attention.self.value.weight.detach().double()
+    expected = view.embedding_matrix()[ids].double() @ value[:8].T
+    assert torch.allclose(torch.from_numpy(found.right[0]), expected)
+
+
+def test_a_variant_without_a_module_is_refused_by_its_name():
+    model, tokenizer = tiny.build("qwen3")
+    del model.layers[0].self_attn.q_norm
+    with pytest.raises(UnsupportedModelError, match="q_norm"):
+        factors(view_model(model, tokenizer, name="variant"), torch.tensor([5, 6]))

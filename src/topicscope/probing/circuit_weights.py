@@ -21,7 +21,7 @@ output (Gemma 2 and 3) and that of the final norm (pre-norm families).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,10 @@ class _Part:
     """One stack of attention and its modules."""
 
     def __init__(self, view: ModelView, part: PartSpec, layout: Layout, pattern: Any) -> None:
-        self._view, self._part, self._layout, self._model = view, part, layout, view._model
+        self._view, self._part, self._model = view, part, view._model
+        # ELECTRA projects only embeddings that are narrower than its states.
+        projects = layout.project in dict(self._model.named_modules())
+        self._layout = layout if projects else replace(layout, project="")
         found = {id(module): name for name, module in self._model.named_modules()}
         names = [found[id(module)] for module in attention_modules(self._model, pattern)]
         self._layers = [self._model.get_submodule(name.removesuffix(f".{layout.attention}")) for name in names]
@@ -217,7 +220,7 @@ class _Part:
     def _weights(
         self, name: str, layer: torch.nn.Module | None = None
     ) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]:
-        module = (self._model if layer is None else layer).get_submodule(name)
+        module = _submodule(self._model if layer is None else layer, name)
         weight = module.weight
         assert isinstance(weight, torch.Tensor)
         weight = weight.detach().cpu().double()
@@ -254,14 +257,14 @@ class _Part:
             key_bias=b_K.reshape(groups, k)[shared],
             W_V=W_V.reshape(groups, -1, W_V.shape[1])[shared],
             W_O=W_O.reshape(len(W_O), h, -1).swapaxes(0, 1),
-            scale=_scale(layer.get_submodule(self._layout.attention), k),
+            scale=_scale(_submodule(layer, self._layout.attention), k),
         )
 
     def _normed(self, name: str, layer: torch.nn.Module | None = None) -> Callable[[Tensor], Tensor]:
         """The whole norm, in the model's own precision; nothing where there is none."""
         if not name:
             return lambda x: x
-        module = (self._model if layer is None else layer).get_submodule(name)
+        module = _submodule(self._model if layer is None else layer, name)
         dtype = self._model.dtype
         return lambda x: module(x.to(self._view.device, dtype)).cpu().double()
 
@@ -269,7 +272,7 @@ class _Part:
         self, name: str, x: Float[Tensor, "word d"], layer: torch.nn.Module | None = None, *, transposed: bool = False
     ) -> Float[Tensor, "word d"]:
         """x through the linear part G C of a norm, gain after centring, or through its transpose C G (for u)."""
-        module = None if not name else (self._model if layer is None else layer).get_submodule(name)
+        module = _submodule(self._model if layer is None else layer, name) if name else None
         if module is None or isinstance(module, torch.nn.Identity):
             return x
         weight = module.weight
@@ -278,6 +281,18 @@ class _Part:
         x = x * gain if transposed else x
         x = x - x.mean(1, keepdim=True) if isinstance(module, torch.nn.LayerNorm) else x
         return x if transposed else x * gain
+
+
+def _submodule(root: torch.nn.Module, name: str) -> torch.nn.Module:
+    """The module of this name. A variant of a known type may lack it: then its circuits are not known."""
+    try:
+        return root.get_submodule(name)
+    except AttributeError as error:
+        raise UnsupportedModelError(
+            "this variant of the model has other modules than its type, so that its circuits are not known",
+            received=type(root).__name__,
+            expected=f"a module {name!r}",
+        ) from error
 
 
 def _scale(attention: torch.nn.Module, width: int) -> float:
