@@ -69,9 +69,14 @@ class CircuitResult:
         """
         from topicscope.report.circuit_figure import circuit_map
 
-        chosen = {"circuit": circuit, "place": place or self._places[-1], "part": part or self.rows["part"].iloc[0]}
-        threshold = self._middle_threshold if threshold is None else threshold
-        return circuit_map(self.heads(), **chosen, threshold=threshold, name=self.model["name"])
+        return circuit_map(
+            self.heads(),
+            circuit=circuit,
+            place=place or self._places[-1],
+            part=part or self.rows["part"].iloc[0],
+            threshold=self._middle_threshold if threshold is None else threshold,
+            name=self.model["name"],
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `circuits.json` holds and `--json` prints."""
