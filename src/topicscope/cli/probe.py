@@ -4,13 +4,12 @@ import re
 import shlex
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from topicscope.cli.options import Whole
+from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, show_progress
 from topicscope.cli.probe_tables import show
 from topicscope.errors import InputError
@@ -163,7 +162,7 @@ def probe(
             expected="topicscope probe MODEL, or topicscope probe --checkpoints DIR",
         )
     name = str(model if checkpoints is None else checkpoints)
-    target = Path("topicscope-runs") / f"{_slug(name)}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
+    target = fresh_folder(_slug(name)) if out is None else out
     source = open_corpus(
         corpus,
         text_column=text_column,

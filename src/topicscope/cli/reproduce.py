@@ -4,7 +4,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from cyclopts import Parameter
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import ClaimResult
 from topicscope.claims.reproduce import reproduce as run_claims
-from topicscope.cli.options import Whole
+from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 
@@ -58,7 +57,7 @@ def reproduce(
     """
     if resume and out is None:
         raise InputError("--resume needs the folder of the run", expected="--out DIR")
-    target = Path("topicscope-runs") / f"reproduce-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
+    target = fresh_folder("reproduce") if out is None else out
     try:
         with show_progress(progress) as shown:
             done = run_claims(

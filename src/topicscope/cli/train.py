@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import pandas as pd
 from cyclopts import Parameter
 
 from topicscope.claims.closed_forms import add_theory, resolve
-from topicscope.cli.options import Whole
+from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.records import write_json
@@ -56,7 +55,7 @@ def train(
     if resume and out is None:
         raise InputError("--resume needs the folder of the run", expected="--out DIR")
     chosen = load_recipe(recipe, set_)
-    target = Path("topicscope-runs") / f"{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else out
+    target = fresh_folder(chosen.name) if out is None else out
     with show_progress(progress) as shown:
         record = run_training(
             chosen,

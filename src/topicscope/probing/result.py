@@ -3,8 +3,7 @@
 import base64
 import html
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from topicscope.errors import InputError, TopicscopeError
+from topicscope.errors import InputError
 from topicscope.probing.circuit_table import ALL_HEADS
 from topicscope.probing.head_examples import top_heads
+from topicscope.probing.result_rows import frame_of, records_of, undamaged, without_nan
 from topicscope.probing.shards import DocumentTable
 from topicscope.records import (
     Manifest,
@@ -108,7 +108,7 @@ class ProbeResult:
     @property
     def documents(self) -> pd.DataFrame:
         """One row per document, part, threshold and topic seed, read from disk on every access."""
-        with _undamaged(self.document_table.files[0].parent):
+        with undamaged(self.document_table.files[0].parent):
             return self.document_table.read()
 
     def lies_in(self, folder: Path) -> bool:
@@ -158,12 +158,12 @@ class ProbeResult:
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": "probe",
-            "headline": _without_nan(self.headline),
+            "headline": without_nan(self.headline),
             "model": dict(self.model),
-            "table": _records(self.rows),
-            "controls": _records(self.controls),
-            "embeddings": _records(self.embeddings),
-            "circuits": _records(self._layer_circuits()),
+            "table": records_of(self.rows),
+            "controls": records_of(self.controls),
+            "embeddings": records_of(self.embeddings),
+            "circuits": records_of(self._layer_circuits()),
             "head_examples": [dict(example) for example in self.head_examples],
             "topics": self._top_words(),
             "coverage": dict(self.coverage),
@@ -207,7 +207,7 @@ class ProbeResult:
             InputError: no such result, another kind of result, another schema version, or a damaged one.
         """
         folder = Path(folder)
-        with _undamaged(folder):
+        with undamaged(folder):
             return cls._loaded(folder)
 
     @classmethod
@@ -224,10 +224,10 @@ class ProbeResult:
         return cls(
             headline=record["headline"],
             model=record["model"],
-            rows=_frame(record["table"]),
+            rows=frame_of(record["table"]),
             head_table=pd.read_csv(folder / "heads.csv"),
-            controls=_frame(record["controls"]),
-            embeddings=_frame(record["embeddings"]),
+            controls=frame_of(record["controls"]),
+            embeddings=frame_of(record["embeddings"]),
             document_table=DocumentTable([folder / DOCUMENTS]),
             coverage=record["coverage"],
             warnings=tuple(record["warnings"]),
@@ -281,22 +281,6 @@ class ProbeResult:
         )
 
 
-@contextmanager
-def _undamaged(folder: Path) -> Iterator[None]:
-    """Files that are cut short, missing or changed by hand fail in a dozen ways when they are read."""
-    try:
-        yield
-    except TopicscopeError:
-        raise
-    except Exception as error:
-        raise InputError(
-            "the result is damaged",
-            received=f"{type(error).__name__}: {error}",
-            where=str(folder),
-            advice="copy the whole folder again, or repeat the probe with --overwrite",
-        ) from error
-
-
 def _or_nan(value: float | None) -> float:
     return math.nan if value is None else value
 
@@ -307,22 +291,3 @@ def _pairs_named(example: Mapping[str, Any]) -> str:
 
 def _topics_name(index: int) -> str:
     return "topics.npz" if index == 0 else f"topics-{index}.npz"
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [_without_nan(row) for row in frame.to_dict(orient="records")]
-
-
-def _without_nan(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """None for NaN, as JSON has no word for it."""
-    return {str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
-
-
-def _frame(records: list[dict[str, Any]]) -> pd.DataFrame:
-    frame = pd.DataFrame.from_records(records)
-    for column in frame.columns:
-        if frame[column].map(lambda value: value is None or isinstance(value, (int, float))).all():
-            # Counts and seeds stay whole numbers, so that a result saved again is the same file.
-            whole = frame[column].map(lambda value: isinstance(value, int)).all()
-            frame[column] = frame[column].astype(int if whole else float)
-    return frame
