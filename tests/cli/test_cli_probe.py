@@ -175,6 +175,7 @@ def test_every_option_reaches_the_probe(monkeypatch: pytest.MonkeyPatch) -> None
         "seed": 5,
         "batch_tokens": 99,
         "batch_size": 4,
+        "shard_units": 50,
     }
     assert given.keys() == ProbeOptions.model_fields.keys() - {"padding"}, "padding has no option"
     assert all(ProbeOptions.model_fields[name].default != value for name, value in given.items())
