@@ -137,3 +137,13 @@ def test_answers_say_whether_stages_were_found() -> None:
     assert "attention had not moved by the end" in answers(none)[0]
     without = replace(found, summary={k: v for k, v in found.summary.items() if k != "stages"})
     assert answers(without)[0].startswith("The loss on held-out documents went from 1 to 1")
+
+
+def test_a_notebook_shows_answer_table_and_picture_without_a_script(folder):
+    record = topicscope.load_run(folder)
+    hostile = replace(record, summary=record.summary | {"name": HOSTILE})
+    shown = hostile._repr_html_()
+    assert html.escape(answers(hostile)[0]) in shown
+    assert "<table" in shown
+    assert "data:image/png;base64," in shown
+    assert "<script" not in shown

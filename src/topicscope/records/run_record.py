@@ -92,6 +92,12 @@ class RunRecord:
 
         return draw_run(self, kind, **more)[0]
 
+    def _repr_html_(self) -> str:
+        """For notebooks: what came out, the final table and the norms."""
+        from topicscope.report.training import notebook
+
+        return notebook(self)
+
     def document(self) -> dict[str, Any]:
         """The content of summary.json."""
         return {"schema_version": SCHEMA_VERSION, "summary": self.summary}

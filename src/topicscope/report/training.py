@@ -1,7 +1,9 @@
 """`report.html` of a training run: the answer in a sentence, theory beside it, curves and matrices along training."""
 
 import math
+from base64 import b64encode
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,12 @@ from topicscope.records.files import dump_json
 from topicscope.records.run_record import RunRecord, load_run
 from topicscope.report import tables, training_charts
 from topicscope.report import training_words as words
+from topicscope.report.figures import to_png
 from topicscope.report.page import Chart, Download, Picture, downloads, render_page
 from topicscope.report.paper import Drawn
 from topicscope.report.run_matrices import run_matrices
 from topicscope.report.tables import MISSING, Table
-from topicscope.report.training_figures import attention, losses, matrix, norms
+from topicscope.report.training_figures import attention, draw_run, losses, matrix, norms
 
 PAGE = "report.html"
 
@@ -57,6 +60,14 @@ def render_run(record: RunRecord) -> str:
             tables.details("Environment", manifest.environment.model_dump()),
         ],
     )
+
+
+def notebook(record: RunRecord) -> str:
+    """For a notebook: what came out, the final table and the norms as a picture that needs no script."""
+    picture = b64encode(to_png(draw_run(record, "norms")[1])).decode("ascii")
+    lines = "".join(f"<p>{escape(line)}</p>" for line in answers(record))
+    table = record.table().to_html(index=False, float_format="{:.4g}".format)
+    return f'{lines}{table}<img alt="norms of the matrices by step" src="data:image/png;base64,{picture}">'
 
 
 def answers(record: RunRecord) -> list[str]:
