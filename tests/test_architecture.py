@@ -18,7 +18,18 @@ ROOMS = {
     "report": {"records"},
     "claims": {"records", "topics", "theory", "models", "training", "probing"},
     "cluster": {"records", "topics", "models", "training", "probing"},
-    "cli": {"records", "topics", "theory", "models", "training", "probing", "claims", "report", "cluster"},
+    "cli": {
+        "records",
+        "topics",
+        "theory",
+        "models",
+        "training",
+        "probing",
+        "monitoring",
+        "claims",
+        "report",
+        "cluster",
+    },
 }
 # Leaves that every room may use.
 LEAVES = {"errors", "progress"}
@@ -69,6 +80,7 @@ def test_a_wrong_direction_is_noticed() -> None:
 
 def test_public_api_is_as_recorded() -> None:
     assert sorted(topicscope.__all__) == [
+        "CheckpointSeries",
         "CircuitResult",
         "InputError",
         "PairClass",
@@ -86,6 +98,7 @@ def test_public_api_is_as_recorded() -> None:
         "compare",
         "load_run",
         "probe",
+        "probe_checkpoints",
         "reproduce",
         "train",
     ]

@@ -13,6 +13,7 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
 _HOME = {
+    "CheckpointSeries": "topicscope.monitoring.series",
     "CircuitResult": "topicscope.probing.circuits",
     "InputError": "topicscope.errors",
     "PairClass": "topicscope.topics.pairs",
@@ -29,6 +30,7 @@ _HOME = {
     "compare": "topicscope.probing.compare",
     "load_run": "topicscope.records.run_record",
     "probe": "topicscope.probing.probe",
+    "probe_checkpoints": "topicscope.monitoring.series_run",
     "reproduce": "topicscope.claims.reproduce",
     "train": "topicscope.training.loop",
 }

@@ -102,7 +102,8 @@ def _curve(quantity: str, rows: pd.DataFrame, value: pd.Series, error: pd.Series
     found["low"], found["high"] = value - half, value + half
     found["part"] = rows.get("part")
     found["layer"] = rows["layer"].astype(float) if "layer" in rows else math.nan
-    return found[["quantity", "part", "layer", "step", "value", "low", "high"]]
+    # What was not measured here: the attention of a layer, where only that of a whole part is known.
+    return found.dropna(subset=["value"])[["quantity", "part", "layer", "step", "value", "low", "high"]]
 
 
 def _reference(axes: Any, quantity: str) -> None:
