@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,6 @@ OPTIONS: dict[str, Any] = {
     "batch_size": 8,
     "shard_units": 32,
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def undrawn() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topicscope.report.figures.to_png", lambda *_, **__: b"")
-        patch.setattr("topicscope.report.html.write_probe", lambda folder: (folder / "report.html").touch())
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +110,7 @@ class Rewrites(SilentProgress):
 
 def test_other_weights_on_the_workers_are_refused(ray: Any, corpus: Path, tmp_path: Path) -> None:
     changing = save_model(tmp_path / "tiny-bert")
-    with pytest.raises(InputError, match=r"(?s)worker cannot load the model.*other weights"):
+    with pytest.raises(InputError, match="other weights"):
         run(changing, corpus, tmp_path / "run", 1, progress=Rewrites(changing))
 
 

@@ -8,6 +8,8 @@ from topicscope.errors import InputError, RunError
 
 # How long to wait for any worker at all: machines may be on their way.
 PATIENCE_S = 600.0
+# So many deaths a worker, while they start, are bad luck.
+FALLS = 3
 
 
 class Pool:
@@ -21,6 +23,7 @@ class Pool:
         self._starting: dict[Any, Any] = {}
         self._busy: dict[Any, tuple[Any, Any]] = {}
         self._idle: list[Any] = []
+        self._falls = 0  # of workers that were starting, since the last one that did not
         self._alive = time.monotonic()  # when a worker last gave a sign of life
 
     def __len__(self) -> int:
@@ -79,14 +82,13 @@ class Pool:
                 self._idle.append(worker)
                 outcomes.append((work, None, _first_line(error)))
             except errors.RayError as error:
-                cause = getattr(error, "cause", None) or error.__cause__
                 self._replace(worker)
                 if starting:
-                    self._raise_if_bad_input(error)
+                    self._fell_at_start(error)
                 else:
-                    outcomes.append((work, None, f"its worker died: {type(cause or error).__name__}"))
+                    outcomes.append((work, None, f"its worker died: {type(error).__name__}"))
             else:
-                self._alive = time.monotonic()
+                self._alive, self._falls = time.monotonic(), 0
                 self._idle.append(worker)
                 if not starting:
                     outcomes.append((work, outcome, None))
@@ -115,12 +117,15 @@ class Pool:
         new = self._make()
         self._starting[new.ready.remote()] = new
 
-    def _raise_if_bad_input(self, error: Exception) -> None:
-        """An actor whose construction failed dies of it; other deaths before the start are bad luck."""
-        text = str(error)
-        if "InputError" in text:
-            start = text.rindex("InputError:") + len("InputError:")
-            raise InputError("a worker cannot load the model", where=text[start:].strip()[:400]) from error
+    def _fell_at_start(self, error: Exception) -> None:
+        """Bad luck once; not again and again."""
+        self._falls += 1
+        if self._falls > FALLS * self._size:
+            raise RunError(
+                "workers of the cluster die while they start",
+                received=_first_line(error),
+                advice="the model may not fit into their memory: fewer --workers, or machines with more",
+            ) from error
 
 
 def _cause(error: Any) -> Exception:

@@ -123,4 +123,5 @@ def _look_around() -> Callable[[tuple[str, ...], str, str], tuple[dict[str, str]
             return versions, "", str(error)
         return versions, number, ""
 
-    return inspect.unwrap(look)  # a checker of types around it could not be sent
+    plain: Callable[..., tuple[dict[str, str], str, str]] = inspect.unwrap(look)
+    return plain  # a checker of types around it could not be sent

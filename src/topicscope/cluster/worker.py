@@ -16,16 +16,24 @@ from topicscope.probing.token_cache import TokenCache
 
 
 class Worker:
-    """Loads the model once; Ray makes an actor of it.
-
-    Raises:
-        InputError: the model is not here, or has other weights.
-    """
+    """Reads with one model; Ray makes an actor of it."""
 
     def __init__(self, source: ModelSource, device: str, tokens: str, options: ProbeOptions) -> None:
+        # Quick: an error in here would kill the actor and reach the driver as text only.
+        self._source, self._device, self._folder, self._options = source, device, Path(tokens), options
+        self._random: tuple[int, ModelView] | None = None
+        self._pass: tuple[str, PassSpec] | None = None
+
+    def ready(self) -> bool:
+        """Load the model, before anything else is asked.
+
+        Raises:
+            InputError: the model is not here, or has other weights.
+        """
+        source, options = self._source, self._options
         view = load_model(
             source.name,
-            device=device,
+            device=self._device,
             dtype=source.dtype,
             revision=source.revision,
             trust_remote_code=source.trust_remote_code,
@@ -33,25 +41,19 @@ class Worker:
         found = view.weights_hash()
         if found != source.weights_hash:
             raise InputError(
-                "the model of a worker has other weights",
+                "a worker finds other weights under the name of the model",
                 received=found,
                 expected=source.weights_hash,
                 where=source.name,
                 advice="give a model folder that all machines share, or --revision",
             )
-        self._view = (
-            view if options.layers is None and options.heads is None else view.only(options.layers, options.heads)
-        )
-        self._tokens = TokenCache(Path(tokens))
+        whole = options.layers is None and options.heads is None
+        self._view = view if whole else view.only(options.layers, options.heads)
+        self._tokens = TokenCache(self._folder)
         # How attention is to be read is found out on the model itself, before any random weights are drawn.
         most = options.batch_tokens or tokens_at_once(self._view.device)
         batches = make_batches(self._tokens[:1], batch_size=1, max_tokens=most, pad_side=options.padding)
         self._view.can_be_factored(batches[0])
-        self._random: tuple[int, ModelView] | None = None
-        self._pass: tuple[str, PassSpec] | None = None
-
-    def ready(self) -> bool:
-        """Answers once the model is there."""
         return True
 
     def read(self, name: str, spec: list[Any], weights_seed: int | None, shard: Shard, folder: str) -> tuple[int, int]:

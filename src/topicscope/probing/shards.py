@@ -123,7 +123,7 @@ class DocumentShards:
 
 def save_state(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Replace the state of a pass."""
-    write_npz(folder / STATE, arrays)
+    write_npz(folder / STATE, arrays, compressed=False)
 
 
 def load_state(folder: Path) -> dict[str, np.ndarray] | None:

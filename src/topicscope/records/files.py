@@ -56,13 +56,17 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     write_text(path, "".join(dump_json(row) + "\n" for row in rows))
 
 
-def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays, compressed; object arrays are refused (they would need pickle)."""
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compressed: bool = True) -> None:
+    """Write named arrays; object arrays are refused (they would need pickle).
+
+    compressed: what is soon read again is written 40 times faster without.
+    """
     for name, array in arrays.items():
         if np.asarray(array).dtype.hasobject:
             raise TypeError(f"array {name!r} has dtype object and cannot be stored without pickle")
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **dict(arrays))  # type: ignore[arg-type]
+    save = np.savez_compressed if compressed else np.savez
+    save(buffer, **dict(arrays))  # type: ignore[arg-type]
     write_bytes(path, buffer.getvalue())
 
 

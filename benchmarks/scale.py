@@ -1,0 +1,164 @@
+"""What sharding a probe costs: per shard, in merging, in the driver's memory, and with several workers on Ray.
+
+    python benchmarks/scale.py [--shards 10000] [--documents 10000] [--workers 1 2] [--json]
+
+- overhead: CPU time of what a shard adds to reading it (its state written, read back and counted in), over the time
+  of reading `--documents` documents, extrapolated from a sample of them on the embedded model.
+- merge: CPU time and memory of counting in `--shards` shards of made-up moments, of some 50 KB each and of the size of
+  the embedded model's with three thresholds.
+- efficiency: the time of one worker over workers times that of several, on as many shards; with Ray only. A machine
+  with fewer free cores than workers cannot show more than that share.
+"""
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from topicscope.probing.moments import PartMoments
+from topicscope.probing.shards import load_state, save_state
+from topicscope.probing.statistics import Moments
+from topicscope.probing.sums import DocumentSums
+
+FILES = 20  # of made-up shards, read again and again: what is measured is not the disk
+SIZES = {"50 KB": (65, 1, (1, 4)), "embedded model": (543, 3, (6, 12))}
+
+
+def made_up(features: int, configurations: int, heads: tuple[int, int], seed: int) -> DocumentSums:
+    """Moments of 1,000 documents."""
+    rng = np.random.default_rng(seed)
+    z = rng.random((50, features))
+    pooled = tuple(Moments(1000, z.sum(0), z.T @ z) for _ in range(configurations))
+    shape = (configurations, *heads, 15)
+    part = PartMoments(pooled, rng.random(shape), rng.random((*shape, 15)), np.zeros(3))
+    return DocumentSums(1000, {"encoder": part})
+
+
+def merged(folder: Path, size: str, shards: int) -> dict[str, float]:
+    """CPU seconds of counting in so many shards, bytes of one, and by how much the memory grew after the first ten."""
+    folder.mkdir()
+    expected = np.zeros(SIZES[size][0])
+    for number in range(FILES):
+        sums = made_up(*SIZES[size], seed=number)
+        (folder / f"{number}").mkdir()
+        save_state(folder / f"{number}", sums.arrays("shard"))
+        expected += sums.moments["encoder"].pooled[0].total * (shards / FILES)
+    total, started, memory = DocumentSums(), time.process_time(), 0
+    for number in range(shards):
+        arrays = load_state(folder / f"{number % FILES}")
+        assert arrays is not None
+        total.merge(DocumentSums.from_arrays(arrays, "shard", ["encoder"]))
+        if number == 9:
+            memory = peak_bytes()
+    seconds = time.process_time() - started
+    assert total.documents == 1000 * shards
+    assert np.allclose(total.moments["encoder"].pooled[0].total, expected, rtol=1e-9)
+    return {
+        "seconds": seconds,
+        "ms_per_shard": 1e3 * seconds / shards,
+        "bytes_of_a_shard": float((folder / "0" / "state.npz").stat().st_size),
+        "megabytes_grown": (peak_bytes() - memory) / 1e6,
+        "megabytes_peak": peak_bytes() / 1e6,
+    }
+
+
+def overhead(folder: Path, documents: int) -> dict[str, float]:
+    """The share of its time that a shard of so many documents spends on being a shard."""
+    import topicscope
+    from topicscope.probing.minilm import minilm_folder
+    from topicscope.topics.text import open_corpus
+
+    texts = [document for document, _ in zip(open_corpus("wikipedia-sample"), range(20), strict=False)]
+    started = time.process_time()
+    options: dict[str, Any] = {"topics": 10, "sweeps": 5, "controls": 0, "permutations": 0, "profile": 0}
+    result = topicscope.probe(str(minilm_folder()), documents=texts, max_units=2000, **options)
+    reading = time.process_time() - started
+    sums = made_up(*SIZES["embedded model"], seed=0)
+    folder.mkdir()
+    started = time.process_time()
+    for _ in range(10):
+        save_state(folder, sums.arrays("shard"))
+        arrays = load_state(folder)
+        assert arrays is not None
+        DocumentSums().merge(DocumentSums.from_arrays(arrays, "shard", ["encoder"]))
+    cost = (time.process_time() - started) / 10
+    per_document = reading / result.coverage["text"]["units_kept"] * result.coverage["text"]["units"] / len(texts)
+    return {
+        "seconds_of_a_shard": per_document * documents,
+        "seconds_of_overhead": cost,
+        "share": cost / (per_document * documents),
+    }
+
+
+def efficiency(folder: Path, workers: Sequence[int]) -> dict[str, float]:
+    """Seconds of reading with each number of workers, once they have the model, and their share of perfect scaling."""
+    import topicscope
+    from topicscope.cluster import Cluster
+    from topicscope.probing.minilm import minilm_folder
+    from topicscope.progress import SilentProgress
+
+    class Clock(SilentProgress):
+        """Times the task that reads."""
+
+        def start(self, task: str, total: float | None, unit: str) -> None:
+            if task == "reading":
+                self.started = time.monotonic()
+
+        def finish(self, task: str) -> None:
+            if task == "reading":
+                self.seconds = time.monotonic() - self.started
+
+    folder.mkdir()
+    options: dict[str, Any] = {"topics": 10, "sweeps": 5, "controls": 0, "permutations": 0, "profile": 0}
+    options |= {"max_units": 4000, "shard_units": 250}
+    found = {}
+    for number in workers:
+        clock = Clock()
+        with Cluster("local", workers=number) as cluster:
+            topicscope.probe(str(minilm_folder()), out=folder / str(number), cluster=cluster, progress=clock, **options)
+        found[f"seconds_with_{number}"] = clock.seconds
+    first = workers[0]
+    for number in workers[1:]:
+        ideal = found[f"seconds_with_{first}"] * first / number
+        found[f"efficiency_with_{number}"] = ideal / found[f"seconds_with_{number}"]
+    return found
+
+
+def peak_bytes() -> int:
+    """The most memory that this process ever held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--shards", type=int, default=10_000)
+    parser.add_argument("--documents", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2], help="none: without Ray")
+    parser.add_argument("--json", action="store_true", help="one line of JSON at the end")
+    chosen = parser.parse_args()
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="topicscope-") as name:
+        folder = Path(name)
+        for size in SIZES:
+            found[f"merge of {chosen.shards} shards, {size}"] = merged(folder / size, size, chosen.shards)
+        found[f"overhead at {chosen.documents} documents"] = overhead(folder / "overhead", chosen.documents)
+        if chosen.workers:
+            found["workers"] = efficiency(folder / "workers", chosen.workers)
+    for what, figures in found.items():
+        print(what)
+        for figure, value in figures.items():
+            print(f"  {figure:20} {value:.4g}")
+    if chosen.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
