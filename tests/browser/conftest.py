@@ -33,7 +33,7 @@ sigmas = { W_V = 0.01, W_K = 0.1, W_Q = 0.1 }
 loss = "squared"
 optimizer = "sgd"
 learning_rate = 10.0
-steps = 300
+steps = 60
 """
 
 

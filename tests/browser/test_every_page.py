@@ -1,5 +1,6 @@
 """Every page: alone, on a phone, on paper, by the rules for readers with other needs, in light and in dark."""
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ def test_a_page_needs_nothing_but_itself(pages: Pages, visitor: Visitor, kind: s
 
 
 def test_a_page_that_asks_for_more_or_fails_is_noticed(pages: Pages, visitor: Visitor, tmp_path: Path) -> None:
-    page = pages("training").read_text().replace("default-src 'none';", "").replace("img-src data: blob:", "")
+    page = re.sub(r"<meta http-equiv=[^>]*>", "", pages("training").read_text())  # the policy would stop it
     other = '<img src="https://example.org/a.png"><div style="width: 500px">wide</div></main>'
     (tmp_path / "bad.html").write_text(page.replace("</main>", other))
     visit = visitor.open(tmp_path / "bad.html", width=360)

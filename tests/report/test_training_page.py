@@ -135,8 +135,17 @@ def test_answers_say_whether_stages_were_found() -> None:
     none = replace(found, summary=found.summary | {"stages": stages})
     assert answers(none)[0].startswith("No two stages")
     assert "attention had not moved by the end" in answers(none)[0]
+    early = [one | {"stage_two_reached": one["seed"] > 0} for one in record.summary["stages"]]
+    said = answers(replace(found, summary=found.summary | {"stages": early}))[0]
+    assert "two separate stages" not in said
+    assert "had not begun by the end in 1 of 2 seeds" in said
     without = replace(found, summary={k: v for k, v in found.summary.items() if k != "stages"})
     assert answers(without)[0].startswith("The loss on held-out documents went from 1 to 1")
+
+
+def test_matrices_keep_their_names_in_the_table(page) -> None:
+    assert "<th scope=\"row\">W_V same</th>" in page or "<td>W_V same</td>" in page
+    assert "W V" not in page
 
 
 def test_a_notebook_shows_answer_table_and_picture_without_a_script(folder):

@@ -171,6 +171,8 @@ function arcs(panel, found) {
 function copier(button) {
   const code = button.parentElement.querySelector("code");
   button.hidden = false;
+  // Words stay whole: a browser would break the line after the hyphens of an option.
+  code.replaceChildren(...code.textContent.split(/( )/).map((part) => (part === " " ? part : make("span", {}, part))));
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(code.textContent);

@@ -1,6 +1,7 @@
 """`report.html` of a training run: the answer in a sentence, theory beside it, curves and matrices along training."""
 
 import math
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from html import escape
@@ -129,6 +130,13 @@ def _stage_words(stages: list[Mapping[str, Any]]) -> list[str]:
     if not apart:
         return [f"No two stages, one after the other: W_V had settled by step {k1:,.0f}, {after}."]
     seeds = f" in {apart} of {len(stages)} seeds" if len(stages) > 1 else ""
+    if not reached:
+        short = sum(not one["stage_two_reached"] for one in stages)
+        by = f" in {short} of {len(stages)} seeds" if len(stages) > 1 else ""
+        return [
+            f"W_V moved alone, as in the first of two stages{seeds}: it had settled by step {k1:,.0f}. The second had not "
+            f"begun by the end{by}: attention had not moved by a tenth. A longer training would show it."
+        ]
     return [f"Training went in two separate stages{seeds}: W_V had settled by step {k1:,.0f}, {after}."]
 
 
@@ -206,10 +214,17 @@ def _percent(value: float | None) -> str:
 
 def _final_table(record: RunRecord) -> Table:
     rows = [
-        [str(row["measurement"]).replace("_", " "), tables.number(row["mean"], 4), tables.number(row["sd"], 2)]
+        [_words_of(str(row["measurement"])), tables.number(row["mean"], 4), tables.number(row["sd"], 2)]
         for _, row in record.table().iterrows()
     ]
     return Table("On the final weights", ["measurement", "mean over seeds", "sd over seeds"], rows)
+
+
+def _words_of(measurement: str) -> str:
+    """The name of a column as words, the matrix in it as it is written: W_V_same is "W_V same"."""
+    matrix = re.match(r"W_[A-Z](?=_|$)", measurement)
+    begin = matrix.end() if matrix else 0
+    return measurement[:begin] + measurement[begin:].replace("_", " ")
 
 
 def _stages_table(record: RunRecord) -> Table | None:
