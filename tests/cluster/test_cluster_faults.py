@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,16 +93,19 @@ def test_a_machine_that_goes_is_done_without(
 
 def test_a_killed_driver_is_resumed(model: Path, corpus: Path, whole: Path, tmp_path: Path) -> None:
     """Its workers end with it; the next run, of two workers and then of one process, goes on to the same numbers."""
+    left = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # what a killed driver cannot remove
+    environment = os.environ | {"RAY_TMPDIR": left}
     out = tmp_path / "run"
     arguments = [sys.executable, "-c", DRIVER, str(model), str(corpus), str(out), json.dumps(OPTIONS)]
     for task in ("model", "control-0"):
-        driver = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        driver = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
         folder = tmp_path / "run.unfinished" / task
         while not list(folder.glob("shard-*/state.npz")) + list(folder.glob("state.npz")):
             assert driver.poll() is None
             time.sleep(0.005)
-        others = [process for process in descendants("ray") if process != driver.pid]
-        assert others
+        # Ray's helpers look for their parent from time to time only, and end by themselves later.
+        others = [process for title in ("ray::Worker", "raylet/raylet", "gcs_server") for process in descendants(title)]
+        assert len(others) >= 3
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait()
         until = time.monotonic() + 60
@@ -110,6 +115,7 @@ def test_a_killed_driver_is_resumed(model: Path, corpus: Path, whole: Path, tmp_
     assert not out.exists()
     topicscope.probe(str(model), documents=corpus, **OPTIONS, out=out, resume=True)
     same(whole, out)
+    shutil.rmtree(left, ignore_errors=True)
 
 
 def test_a_poisoned_shard_is_reported_and_the_rest_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

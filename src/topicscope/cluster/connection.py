@@ -80,8 +80,8 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "configure_logging": False}
     folder = None
     if address == "local":
-        # Its own short path: the sockets of Ray have at most 107 characters.
-        folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp" if os.path.isdir("/tmp") else None)
+        # A folder of its own, with a short path: those of sockets have at most 107 characters.
+        folder = tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR") or "/tmp")
         options |= {
             "num_cpus": max(workers or 0, os.cpu_count() or 1),
             "include_dashboard": False,
