@@ -10,7 +10,7 @@ step, masked language modelling (15 % of the tokens), AdamW at a rate of 0.001 t
 that a short run is the beginning of a longer one. A run that was stopped goes on from its last checkpoint when it is
 started again.
 
-Beside it, a one-layer model of the paper's kind is trained on documents of the topic model, where the theory is exact.
+Beside it, one layer of the paper's kind is trained on documents of the topic model, where the theory is exact.
 
 In --out: topic_structure.jsonl, emergence.png, emergence.json (the numbers), topics.npz, models/checkpoint-N (for
 `topicscope probe --checkpoints`), laboratory/ (a run record) and laboratory.png.
@@ -20,15 +20,15 @@ import argparse
 import contextlib
 import hashlib
 import itertools
-import json
-import math
-import time
+import time as clock
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
@@ -37,6 +37,8 @@ import topicscope
 from topicscope.claims.small_bert import CLS, MASK, PAD, SEP, SPECIALS, token_windows, without_bars
 from topicscope.monitoring.history import MonitorHistory
 from topicscope.monitoring.stages import find_stages
+from topicscope.records import write_json
+from topicscope.theory.dynamics import growth_rates, stage_one
 from topicscope.topics.lda import CorpusPassages, fit
 from topicscope.topics.text import Corpus, corpus_from, open_corpus
 from topicscope.topics.topics_file import save_topics
@@ -55,7 +57,8 @@ LENGTH, BATCH, MASKED, RATE, WARM_UP = 128, 16, 0.15, 1e-3, 20
 EVERY = 50  # steps between checkpoints
 KEPT = 64  # models are kept at this step, twice, four times, … as far
 TOPICS, MIN_COUNT = 20, 30  # a short training teaches frequent words only
-RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "joint-training.toml"
+RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "two-stages-population.toml"
+GROWN = 3.0
 
 
 @dataclass(frozen=True)
@@ -204,12 +207,8 @@ def keep(model: BertForMaskedLM, tokenizer: PreTrainedTokenizerFast, folder: Pat
 
 
 def numbers(history: MonitorHistory, losses: Sequence[float], text: Text, seed: int) -> dict[str, Any]:
-    """What came out: onsets with their intervals, and the last measurement of every layer."""
+    """What came out, beside the history: what was trained on what, and when structure appeared."""
     stages = find_stages(history)
-    last = history.layers[history.layers["step"] == history.layers["step"].max()]
-    columns = ["layer", "attention_ratio", "attention_ratio_se", "attention_z", "attention_z_banded"]
-    columns += ["attention_ratio_distinct", "attention_ratio_distinct_se", "ov_difference", "ov_z", "ov_z_banded"]
-    run, cosine = history.runs[0], history.embeddings[history.embeddings["kind"] == "cosine"]
     return {
         "seed": seed,
         "steps": len(losses),
@@ -218,38 +217,47 @@ def numbers(history: MonitorHistory, losses: Sequence[float], text: Text, seed: 
         "corpus": text.corpus.name,
         "windows": len(text.windows),
         "tokenizer": hashlib.sha256(text.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16],
-        "documents": run["documents"],
-        "units": run["units"],
-        "words": run["words"],
-        "topics": run["topics"]["topics"],
-        "threshold": run["topics"]["threshold"],
-        "onsets": [finite(asdict(onset)) for onset in stages.onsets],
+        "onsets": [onset.as_dict() for onset in stages.onsets],
         "verdict": stages.verdict,
-        "layers": [finite(row) for row in last[columns].to_dict(orient="records")],
-        "embeddings": [finite(row) for row in cosine.to_dict(orient="records")],
-        "seconds_measured": float(history.measurements["seconds"].sum()),
     }
 
 
-def finite(row: dict[Any, Any]) -> dict[str, Any]:
-    """JSON has no word for infinity and NaN."""
-    return {str(k): None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-
-
 def laboratory(out: Path) -> None:
-    """One layer, everything trained, on documents of the paper's topic model; three seeds."""
-    record = topicscope.train(
-        load_recipe(RECIPE), seeds=3, out=out / "laboratory", resume=(out / "laboratory").exists()
-    )
-    record.plot("attention").savefig(out / "laboratory.png", dpi=160)
+    """One layer of the paper's kind, everything near zero at first: values, then attention, and what theory says."""
+    recipe = load_recipe(RECIPE)
+    record = topicscope.train(recipe, out=out / "laboratory", resume=(out / "laboratory").exists())
+    setting, history = recipe.setting(), record.history[record.history["step"] > 0]
+    assert setting is not None
+    step, time = history["step"], recipe.training.learning_rate * history["step"]
+    values = stage_one(setting, time.to_numpy())
+    figure = Figure(figsize=(6.75, 2.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.plot(step, history["W_V_same"] - history["W_V_different"], "o", ms=3, color="#0072B2", label="trained")
+    left.plot(step, values.same - values.different, "-", lw=1, color="#D55E00", label="theory, exact")
+    left.set_title("values: $W_V$, same topic - different topic")
+    norms = history["W_K_norm"] / float(record.history["W_K_norm"].iloc[0])
+    rate = growth_rates(setting, record.weights["W_K"].shape[1]).attention
+    begin = norms[norms >= GROWN].index[0]  # from here on growth is exponential, until it is no longer small
+    grows = history.loc[begin:][norms.loc[begin:] <= norms.max()]
+    theory = GROWN * np.exp(rate * (time.loc[grows.index] - time[begin]))
+    right.plot(step, norms, "o", ms=3, color="#0072B2", label="trained")
+    right.plot(step.loc[grows.index][theory <= norms.max()], theory[theory <= norms.max()], "-", lw=1, color="#D55E00")
+    right.set_yscale("log")
+    right.set_title("attention: $‖W_K‖$, times its start")
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xlabel("step")
+        axes.spines[["top", "right"]].set_visible(False)
+    left.legend()
+    figure.savefig(out / "laboratory.png", dpi=160)
 
 
 @contextlib.contextmanager
 def timed(what: str) -> Iterator[None]:
     """Says how long something took, in seconds of the processor."""
-    begun = time.process_time()
+    begun = clock.process_time()
     yield
-    print(f"{what}: {time.process_time() - begun:.0f} CPU seconds", flush=True)
+    print(f"{what}: {clock.process_time() - begun:.0f} CPU seconds", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -268,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         steps = LONGER if options.longer else options.steps
         history, losses = train(options.out, text, steps=steps, seed=options.seed)
     found = numbers(history, losses, text, options.seed)
-    (options.out / "emergence.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(options.out / "emergence.json", found)
     history.plot("emergence")[1].savefig(options.out / "emergence.png", dpi=160)
     print(found["verdict"])
     if not options.no_laboratory:
