@@ -1,6 +1,7 @@
 """Real pages for the browser: a probe of MiniLM, two of them side by side, a short training, a reproduction."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -49,7 +50,11 @@ def small_probe(folder: Path, **changes: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of `topicscope probe`: MiniLM, 72 heads, on Wikipedia."""
+    """A folder of `topicscope probe minilm`: 72 heads on Wikipedia. PROBE names one that is there already."""
+    if "PROBE" in os.environ:
+        folder = Path(shutil.copytree(os.environ["PROBE"], tmp_path_factory.mktemp("probe") / "minilm"))
+        topicscope("report", folder)
+        return folder
     return small_probe(tmp_path_factory.mktemp("probe") / "minilm")
 
 
