@@ -1,10 +1,12 @@
 """`topicscope circuits` on a tiny model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from cli.probe_files import WORDS_CSV, save_model
+from topicscope.cli import circuits as command
 from topicscope.cli import run
 
 
@@ -28,14 +30,23 @@ def test_json_and_files(folder, capsys):
 
 
 def test_tables_fit_a_terminal(folder, capsys, monkeypatch):
+    """No number is broken into two lines, however long the numbers of a real model are."""
+
+    def long_numbers(*given, **options):
+        found = find(*given, **options)
+        values = {"difference": -1.234e-5, "z": -142.64, "z_banded": -140.16, "z_turned": -113.26}
+        return replace(found, rows=found.rows.assign(**values))
+
+    find = command.find_circuits
+    monkeypatch.setattr(command, "find_circuits", long_numbers)
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["circuits", str(folder / "model"), "--topics", str(folder / "words.csv")]) == 0
     out = capsys.readouterr().out
     assert "Circuits of" in out
-    assert "decoder, θ = -, raw" in out
-    rows = [line for line in out.splitlines() if line.strip()[:1] in ("0", "1") and "+" in line]
-    assert len(rows) == 4
-    assert all(len(row.split()) >= 11 for row in rows)
+    titles = [f"decoder, θ = -, {place}: {circuit}," for place in ("raw", "layer") for circuit in ("OV", "QK")]
+    assert all(title in out for title in titles)
+    cells = ["-1.2e-05", "-142.6", "-140.2", "-113.3", "+0", "-4"]
+    assert [line.split() for line in out.splitlines() if "-113" in line] == [["0", *cells], ["1", *cells]] * 4
 
 
 def test_bad_topics(folder, capsys):

@@ -1,8 +1,9 @@
 """`topicscope circuits`: the theorems' matrices in a pretrained model, without any text."""
 
 import math
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from cyclopts import Parameter
@@ -84,15 +85,20 @@ def circuits(
         part, theta, seed, place = (rows[key].iloc[0] for key in keys)
         of = at_threshold(heads, theta)
         of = of[(of["part"] == part) & (of["place"] == place) & (of["topic_seed"] == seed)]
-        print_table(
-            f"{part}, θ = {_number(theta, 'g')}, {place}: same-topic minus different-topic words",
-            ["layer", "OV", "z", "bands", "turned", "heads", "QK", "z", "bands", "turned", "heads"],
-            [_cells(layer, of, rows) for layer in dict.fromkeys(rows["layer"])],
-        )
+        for circuit, name in (("OV", "sum over heads"), ("QK", "mean over heads")):  # side by side they are too wide
+            print_table(
+                f"{part}, θ = {_number(theta, 'g')}, {place}: {circuit}, same-topic minus different-topic words",
+                ["layer", "S - D", "z", "bands", "turned", "heads"],
+                [
+                    _cells(row, of[of["circuit"] == circuit])
+                    for row in rows[rows["circuit"] == circuit].to_dict("records")
+                ],
+                f"S - D: {name}",
+            )
     print_lines(
         [
-            "OV, QK: S - D of the layer (OV: sum over heads, QK: mean). z: topics shuffled among all words; bands:",
-            "among words about as frequent; turned: the head's halves turned against each other at random.",
+            "z: topics shuffled among all words; bands: among words about as frequent; turned: the head's halves",
+            "turned against each other at random.",
             "heads: how many have both bands (or z) and turned above 4, and below -4.",
         ]
     )
@@ -102,14 +108,10 @@ def circuits(
         print_lines([f"result: {out / 'circuits.json'}"])
 
 
-def _cells(layer: int, heads: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
-    cells = [str(layer)]
-    for circuit in ("OV", "QK"):
-        row = rows[(rows["layer"] == layer) & (rows["circuit"] == circuit)].iloc[0]
-        more, less = stand_out(heads[(heads["layer"] == layer) & (heads["circuit"] == circuit)])
-        cells += [_number(row["difference"], ".2g"), *(_number(row[z], ".1f") for z in ("z", "z_banded", "z_turned"))]
-        cells.append(f"+{more} -{less}")
-    return cells
+def _cells(row: Mapping[Hashable, Any], heads: pd.DataFrame) -> list[str]:
+    more, less = stand_out(heads[heads["layer"] == row["layer"]])
+    numbers = [_number(row[z], ".1f") for z in ("z", "z_banded", "z_turned")]
+    return [str(row["layer"]), _number(row["difference"], ".2g"), *numbers, f"+{more} -{less}"]
 
 
 def _number(value: float, form: str) -> str:
