@@ -3,7 +3,7 @@
     python benchmarks/scale.py [--shards 10000] [--documents 10000] [--workers 1 2] [--json]
 
 - overhead: CPU time of what a shard adds to reading it (its state written, read back and counted in), over the time
-  of reading `--documents` documents, extrapolated from a sample of them on the embedded model.
+  of reading `--documents` articles, and 4,096 sentences, with the embedded model.
 - merge: CPU time and memory of counting in `--shards` shards of made-up moments, of some 50 KB each and of the size of
   the embedded model's with three thresholds.
 - efficiency: the time of one worker over workers times that of several, on as many shards; with Ray only. A machine
@@ -26,6 +26,7 @@ from topicscope.probing.moments import PartMoments
 from topicscope.probing.shards import load_state, save_state
 from topicscope.probing.statistics import Moments
 from topicscope.probing.sums import DocumentSums
+from topicscope.progress import SilentProgress
 
 FILES = 20  # of made-up shards, read again and again: what is measured is not the disk
 SIZES = {"50 KB": (65, 1, (1, 4)), "embedded model": (543, 3, (6, 12))}
@@ -69,17 +70,33 @@ def merged(folder: Path, size: str, shards: int) -> dict[str, float]:
     }
 
 
-def overhead(folder: Path, documents: int) -> dict[str, float]:
-    """The share of its time that a shard of so many documents spends on being a shard."""
+class Clock(SilentProgress):
+    """Times the task that reads: seconds of the clock, and of this process's processors."""
+
+    def start(self, task: str, total: float | None, unit: str) -> None:
+        if task == "reading":
+            self.started = time.monotonic(), time.process_time()
+
+    def finish(self, task: str) -> None:
+        if task == "reading":
+            self.seconds, self.cpu = time.monotonic() - self.started[0], time.process_time() - self.started[1]
+
+
+def probed(out: Path | None, units: int, **more: Any) -> tuple[Clock, dict[str, Any]]:
+    """Times of reading so many sentences of Wikipedia with the embedded model, and what was counted."""
     import topicscope
     from topicscope.probing.minilm import minilm_folder
-    from topicscope.topics.text import open_corpus
 
-    texts = [document for document, _ in zip(open_corpus("wikipedia-sample"), range(20), strict=False)]
-    started = time.process_time()
+    clock = Clock()
     options: dict[str, Any] = {"topics": 10, "sweeps": 5, "controls": 0, "permutations": 0, "profile": 0}
-    result = topicscope.probe(str(minilm_folder()), documents=texts, max_units=2000, **options)
-    reading = time.process_time() - started
+    result = topicscope.probe(str(minilm_folder()), out=out, max_units=units, progress=clock, **options | more)
+    return clock, dict(result.coverage["text"])
+
+
+def overhead(folder: Path, documents: int) -> dict[str, float]:
+    """The share of its time that a shard spends on being a shard: of 4,096 sentences, and of so many documents."""
+    units = 512
+    clock, text = probed(None, units)
     sums = made_up(*SIZES["embedded model"], seed=0)
     folder.mkdir()
     started = time.process_time()
@@ -88,41 +105,25 @@ def overhead(folder: Path, documents: int) -> dict[str, float]:
         arrays = load_state(folder)
         assert arrays is not None
         DocumentSums().merge(DocumentSums.from_arrays(arrays, "shard", ["encoder"]))
-    cost = (time.process_time() - started) / 10
-    per_document = reading / result.coverage["text"]["units_kept"] * result.coverage["text"]["units"] / len(texts)
+    cost, unit = (time.process_time() - started) / 10, clock.cpu / units
+    document = unit * text["units"] / text["documents"]
     return {
-        "seconds_of_a_shard": per_document * documents,
-        "seconds_of_overhead": cost,
-        "share": cost / (per_document * documents),
+        "ms_of_overhead": 1e3 * cost,
+        "ms_of_a_sentence": 1e3 * unit,
+        "share_of_4096_sentences": cost / (4096 * unit),
+        f"share_of_{documents}_documents": cost / (document * documents),
     }
 
 
 def efficiency(folder: Path, workers: Sequence[int]) -> dict[str, float]:
     """Seconds of reading with each number of workers, once they have the model, and their share of perfect scaling."""
-    import topicscope
     from topicscope.cluster import Cluster
-    from topicscope.probing.minilm import minilm_folder
-    from topicscope.progress import SilentProgress
-
-    class Clock(SilentProgress):
-        """Times the task that reads."""
-
-        def start(self, task: str, total: float | None, unit: str) -> None:
-            if task == "reading":
-                self.started = time.monotonic()
-
-        def finish(self, task: str) -> None:
-            if task == "reading":
-                self.seconds = time.monotonic() - self.started
 
     folder.mkdir()
-    options: dict[str, Any] = {"topics": 10, "sweeps": 5, "controls": 0, "permutations": 0, "profile": 0}
-    options |= {"max_units": 4000, "shard_units": 250}
     found = {}
     for number in workers:
-        clock = Clock()
         with Cluster("local", workers=number) as cluster:
-            topicscope.probe(str(minilm_folder()), out=folder / str(number), cluster=cluster, progress=clock, **options)
+            clock, _ = probed(folder / str(number), 2000, cluster=cluster, shard_units=125)
         found[f"seconds_with_{number}"] = clock.seconds
     first = workers[0]
     for number in workers[1:]:
