@@ -21,7 +21,8 @@ from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import UNITS_PER_CHUNK
 from topicscope.probing.result import ProbeResult
 
-FILES = {"result.json", "heads.csv", "circuits.csv", "documents.parquet", "moments.npz", "heads.png", "report.html"}
+FILES = {"result.json", "heads.csv", "circuits.csv", "documents.parquet", "moments.npz", "heads.png"}
+FILES |= {"embedding_map.npz", "report.html"}
 LDA = ("--topics", 3, "--sweeps", 20, "--min-count", 1, "--threshold", 0.1, 0.2)
 MAIN = "from topicscope.cli import main; main()"
 NO_NETWORK = """

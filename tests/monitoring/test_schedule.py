@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from topicscope.errors import InputError
-from topicscope.monitoring.schedule import FEW_DOCUMENTS, Budget, grid, share_of
+from topicscope.monitoring.schedule import FEW_DOCUMENTS, SURE, Budget, grid, share_of
 
 
 def test_grids():
@@ -67,9 +67,15 @@ def run(
 
 
 def test_a_cheap_measurement_is_made_at_every_step_of_the_grid():
-    made, share = run(0.02, 1000, step_s=1.0, cost_s=0.5)
+    made, share = run(0.02, 1000, step_s=1.0, cost_s=0.2)
     assert [step for step, _ in made] == list(grid("log", 1000))
     assert {documents for _, documents in made} == {40}
+    assert share < 0.02
+
+
+def test_before_enough_steps_were_timed_a_dearer_measurement_is_put_off():
+    made, share = run(0.02, 1000, step_s=1.0, cost_s=0.5)
+    assert [step for step, _ in made] == [step for step in grid("log", 1000) if step == 0 or step >= SURE]
     assert share < 0.02
 
 
@@ -107,9 +113,10 @@ def test_without_a_bound_everything_is_measured():
 
 def test_a_plan_says_what_it_leaves_out():
     budget = Budget(0.02, 1000)
-    budget.step_took(1.0)
+    for _ in range(SURE):
+        budget.step_took(1.0)
     budget.measured(40, 10.0)
-    plan = budget.plan(1, grid("log", 1000), 40)
+    plan = budget.plan(SURE, grid("log", 1000), 40)
     assert "remaining measurements" in plan.left_out
     assert "of 40 documents" in plan.left_out
 

@@ -157,9 +157,8 @@ def probe(
     """
     if (model is None) == (checkpoints is None):
         raise InputError(
-            "a probe needs a model, or checkpoints",
-            received="neither" if model is None else "both",
-            expected="topicscope probe MODEL, or topicscope probe --checkpoints DIR",
+            "a probe needs MODEL, or --checkpoints in its place" + ("" if model is None else "; both were given"),
+            advice="topicscope probe --help",
         )
     name = str(model if checkpoints is None else checkpoints)
     target = fresh_folder(_slug(name)) if out is None else out

@@ -7,7 +7,7 @@ from typing import Annotated
 import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.cli.output import print_lines
+from topicscope.cli.output import print_json, print_lines
 from topicscope.errors import InputError
 from topicscope.probing.compare import compare
 from topicscope.records import write_text
@@ -21,6 +21,7 @@ from topicscope.report.training import write_run
 def report(
     *folders: Annotated[Path, Parameter(name="DIR")],
     out: Path | None = None,
+    json: bool = False,
 ) -> None:
     """Write the page of a saved result again, or one page for several results of probes side by side.
 
@@ -31,6 +32,8 @@ def report(
     out
         File of the page. Unless given, report.html in the folder (reproduction.html after `reproduce`), or
         comparison.html here for several.
+    json
+        Print {"page": FILE} on stdout.
     """
     if not folders:
         raise InputError("nothing to report", received="no folder", expected="topicscope report DIR")
@@ -43,7 +46,10 @@ def report(
         written = write_comparison(folders, out or Path("comparison.html"), _differences(folders))
     else:
         written = _write(folders[0], out)
-    print_lines([f"page: {written}"])
+    if json:
+        print_json({"page": str(written)})
+    else:
+        print_lines([f"page: {written}"])
 
 
 def _write(folder: Path, out: Path | None) -> Path:
