@@ -60,8 +60,8 @@ _VERDICTS = {
         "This model looks less at words of the same topic than shuffled topics or random weights can explain."
     ),
     "no topic structure found": (
-        "The difference need not be one of topics: dealing words of like frequency to topics at random, or a model that "
-        "never learned, gives one as large too often."
+        "The difference need not be one of topics: dealing words of like frequency to topics at random, or a model "
+        "that never learned, gives one as large too often."
     ),
 }
 

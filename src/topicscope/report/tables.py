@@ -87,7 +87,8 @@ def attention_table(rows: Sequence[Row]) -> Table:
             line.append(number(row.get("attention_ratio_topic_sd"), 2))
         low, high = row.get(f"{control}_low"), row.get(f"{control}_high")
         line.append(number(row.get(control), 4) if _missing(low) else interval(low, high))
-        line += [number(row.get("permutation_p"), 2), str(row.get("verdict") or MISSING)]
+        line.append(number(row.get("permutation_p"), 2))
+        line.append(str(row.get("verdict") or MISSING).removeprefix("same-topic attention "))
         cells.append([*line, count(row.get("pairs_same")), count(row.get("pairs_different"))])
     note = (
         "± is one standard error, clustered by document. The verdict rests on topics shuffled over words of like "

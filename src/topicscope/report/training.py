@@ -134,8 +134,8 @@ def _stage_words(stages: list[Mapping[str, Any]]) -> list[str]:
         short = sum(not one["stage_two_reached"] for one in stages)
         by = f" in {short} of {len(stages)} seeds" if len(stages) > 1 else ""
         return [
-            f"W_V moved alone, as in the first of two stages{seeds}: it had settled by step {k1:,.0f}. The second had not "
-            f"begun by the end{by}: attention had not moved by a tenth. A longer training would show it."
+            f"W_V moved alone, as in the first of two stages{seeds}: it had settled by step {k1:,.0f}. The second had "
+            f"not begun by the end{by}: attention had not moved by a tenth. A longer training would show it."
         ]
     return [f"Training went in two separate stages{seeds}: W_V had settled by step {k1:,.0f}, {after}."]
 
