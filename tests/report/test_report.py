@@ -241,7 +241,7 @@ def test_attention_table_says_what_the_record_says(page: Page) -> None:
         "sd over topic seeds": "0.041",
         "random weights (95 %)": "0.997 to 1.003",
         "shuffled topics, p": "0.002",
-        "verdict": "same-topic attention higher",
+        "verdict": "higher",
         "same-topic pairs": "1,480",
         "different-topic pairs": "9,200",
     }

@@ -144,7 +144,7 @@ def test_answers_say_whether_stages_were_found() -> None:
 
 
 def test_matrices_keep_their_names_in_the_table(page) -> None:
-    assert "<th scope=\"row\">W_V same</th>" in page or "<td>W_V same</td>" in page
+    assert '<th scope="row">W_V same</th>' in page or "<td>W_V same</td>" in page
     assert "W V" not in page
 
 
