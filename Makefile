@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival lint bench clean
+.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival emergence lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -91,6 +91,18 @@ how-sure: $(STAMP)
 # The tables of docs/what-survives.md, from probes of three real models (see test-models); an hour of one core the first time.
 survival: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/survival.py measure minilm mpnet smollm2
+
+# docs/emergence.md, from a small BERT trained from nothing, with two shorter runs of other seeds: 20 CPU minutes. A run
+# that was stopped goes on. SUMMARIES=FILE: more text, see examples/summaries_corpus.py.
+RUNS ?= build/emergence
+EMERGENCE = OMP_NUM_THREADS=1 $(BIN)/python examples/emergence.py $(if $(SUMMARIES),--summaries $(SUMMARIES))
+emergence: $(STAMP)
+	$(EMERGENCE) --out $(RUNS)/seed-0
+	for seed in 1 2; do mkdir -p $(RUNS)/seed-$$seed && cp $(RUNS)/seed-0/tokenizer.json $(RUNS)/seed-0/topics.npz $(RUNS)/seed-$$seed/ && \
+		$(EMERGENCE) --out $(RUNS)/seed-$$seed --seed $$seed --steps 256 --no-laboratory || exit 1; done
+	$(BIN)/topicscope probe --checkpoints $(RUNS)/seed-0/models --topics $(RUNS)/seed-0/topics.npz --threshold 0.0057 \
+		--unit passage --max-units 1000 --controls 0 --profile 0 --out $(RUNS)/series --resume
+	$(BIN)/python docs/emergence_page.py $(RUNS)/seed-0 $(RUNS)/seed-1 $(RUNS)/seed-2 --series $(RUNS)/series
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

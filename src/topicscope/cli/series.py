@@ -39,7 +39,7 @@ def show(series: CheckpointSeries) -> None:
         attention = found[found["quantity"] == "attention"].iloc[:1]
         ov = found[found["quantity"] == "ov"].sort_values("z").iloc[-1:]
         cells = [_cell(embeddings, "difference", ".2g"), _cell(embeddings, "ratio", ".2f"), _z(embeddings)]
-        cells += [_cell(ov, "difference", ".2g"), _z(ov)]
+        cells += [_cell(ov, "difference", ".1g"), _z(ov)]
         cells += [f"{_cell(attention, 'ratio', '.3f')} ±{_cell(attention, 'ratio_se', '.3f')}", _z(attention)]
         rows.append([name, str(step), *cells])
     print_table(
@@ -49,7 +49,7 @@ def show(series: CheckpointSeries) -> None:
         "S, D: mean cosine of same-topic and different-topic words; OV: the layer with the largest z; attention: "
         "same/different, of the first part (position-corrected where it is causal); z: topics shuffled over words, of "
         "like frequency where there are enough",
-        unbroken=["checkpoint", "attention"],
+        unbroken=["checkpoint", "OV S-D", "attention"],
     )
     for checkpoint in series.checkpoints:
         if checkpoint["status"] == "skipped":

@@ -73,10 +73,13 @@ def _circuits(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for row in layers.to_dict(orient="records"):
         # The error of the difference is at least that of `different`, the mean of far more pairs than `same`.
         clear = abs(row["different"]) > 2 * row["difference_se"]
-        banded = not math.isnan(row["z_banded"])  # there are too few words for bands otherwise
+        banded = not math.isnan(row["z_banded"])  # with fewer than 40 words there are no bands: the tests are one
         found = {"quantity": "ov", "part": row["part"], "layer": int(row["layer"])}
-        found["p_value"] = row["p_value_banded" if banded else "p_value"]
-        found |= {name: row[name] for name in ("same", "different", "difference", "difference_se", "z", "z_banded")}
+        found |= {name: row[name] for name in ("same", "different", "difference", "difference_se", "z")}
+        found |= {
+            "z_banded": row["z_banded" if banded else "z"],
+            "p_value": row["p_value_banded" if banded else "p_value"],
+        }
         yield found | {"ratio": row["same"] / row["different"] if clear else math.nan}
 
 
