@@ -68,9 +68,7 @@ def test_the_pointer_shows_the_numbers_of_its_head(visit: Visit, heads: pd.DataF
 def test_a_click_shows_the_profile_of_its_head(visit: Visit, heads: pd.DataFrame, place: tuple[int, int]) -> None:
     visit.page.mouse.move(*middle(visit.page, *place))
     visit.page.mouse.click(*middle(visit.page, *place))
-    visit.page.wait_for_function(
-        f"document.querySelector('.heads-panel select').value === 'encoder/{place[0]}/{place[1]}'"
-    )
+    visit.until(f"document.querySelector('.heads-panel select').value === 'encoder/{place[0]}/{place[1]}'")
     shown, row = panel(visit.page), heads.loc[place]
     for label, column in (
         ("ratio, all pairs", "attention_ratio"),
@@ -142,5 +140,5 @@ def test_what_is_saved_from_the_page_is_the_table(visit: Visit, probe: Path) -> 
 def test_the_command_can_be_copied(visit: Visit) -> None:
     button = visit.page.locator(".copy").first
     button.click()
-    visit.page.wait_for_function("/Copied|Selected/.test(document.querySelector('.copy').textContent)")
+    visit.until("/Copied|Selected/.test(document.querySelector('.copy').textContent)")
     assert visit.faults == []

@@ -1,5 +1,6 @@
 """Pages opened in chromium without a network, and what a reader would notice about them."""
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,18 @@ class Visit:
     requests: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
+    def until(self, expression: str, seconds: float = 120) -> None:
+        """Wait until it is true; playwright's own way to wait is refused by the policy of the pages."""
+        end = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < end, f"never true: {expression}"
+            self.page.wait_for_timeout(50)
+
     def ready(self) -> "Visit":
         """Wait until every chart is drawn; a page whose script failed never is."""
-        self.page.wait_for_function("document.documentElement.classList.contains('scripted')")
-        self.page.wait_for_function(
-            "[...document.querySelectorAll('.plot')].every((box) => box.querySelector('.main-svg'))"
-        )
-        self.page.wait_for_function(
+        self.until("document.documentElement.classList.contains('scripted')")
+        self.until("[...document.querySelectorAll('.plot')].every((box) => box.querySelector('.main-svg'))")
+        self.until(
             "[...document.querySelectorAll('script[id^=spec-]')].every((spec) => !JSON.parse(spec.textContent).frames"
             " || document.querySelector('#' + spec.id.slice(5) + ' + .steps'))"
         )

@@ -92,7 +92,7 @@ def _spec(chosen: pd.DataFrame, limit: float | None) -> dict[str, Any]:
             shown = f"{value:.2f}" if value < 99.5 else f"{value:.0f}"
             text[i][j] = shown if abs(value - 1) > 1.96 * error else f"({shown})"
         hover[i][j] = (
-            f"<b>layer {i}, head {j}</b><br>ratio {number(value)} ± {number(error, 2)}"
+            f"<b>layer {i}, head {j}</b><br>ratio {number(value)} ± {number(error)}"
             f"<br>mean of same-topic pairs {number(row['mean_same'], 4)}, n = {count(row['pairs_same'])}"
             f"<br>mean of different-topic pairs {number(row['mean_different'], 4)}, n = {count(row['pairs_different'])}"
         )
