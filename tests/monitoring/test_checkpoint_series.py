@@ -227,6 +227,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(place: Path, series: Checkpoi
     assert sorted(set(skipped.rows["step"])) == [5, 300]
     pd.testing.assert_frame_equal(skipped.rows, series.rows[series.rows["step"] != 40].reset_index(drop=True))
     assert not skipped.complete
+    assert "checkpoint-40 was skipped: " in skipped.page()
     assert skipped.stages.first("embeddings").low == 5  # less is known than with the checkpoint
     for step in (5, 300):
         (tmp_path / "place" / "run" / f"checkpoint-{step}" / "config.json").write_text("{")
@@ -255,6 +256,12 @@ def test_the_command_line(place: Path, series: CheckpointSeries, capsys: pytest.
     printed = capsys.readouterr().out
     assert "3 of 3 checkpoints measured" in printed
     assert "checkpoint-300" in printed
+    page = (series.folder / "report.html").read_text()
+    assert page.count("<td>encoder</td>") == len(STEPS)
+    (series.folder / "report.html").unlink()
+    assert command_line(["report", str(series.folder)]) == 0
+    assert (series.folder / "report.html").read_text() == page
+    capsys.readouterr()
     assert command_line([*arguments, "--resume", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["z"] for row in rows if row["quantity"] == "embeddings"] == series.curve("embeddings")["z"].tolist()
@@ -263,8 +270,8 @@ def test_the_command_line(place: Path, series: CheckpointSeries, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["probe"], "needs a model, or checkpoints"),
-        (["probe", "model", "--checkpoints", "run"], "needs a model, or checkpoints"),
+        (["probe"], "needs MODEL, or --checkpoints"),
+        (["probe", "model", "--checkpoints", "run"], "needs MODEL, or --checkpoints"),
         (["probe", "--checkpoints", "nowhere"], "no such folder"),
         (["probe", "--checkpoints", "run", "--cluster", "local"], "--cluster is of one model"),
     ],

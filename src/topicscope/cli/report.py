@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from topicscope.cli.output import print_json, print_lines
 from topicscope.errors import InputError
+from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
 from topicscope.probing.compare import compare
 from topicscope.records import write_text
 from topicscope.report.comparison import Differences, write_comparison
@@ -28,7 +29,8 @@ def report(
     Parameters
     ----------
     folders
-        One folder that `topicscope probe`, `train` or `reproduce` wrote, or two or more of `probe`.
+        One folder that `topicscope probe` (also of `--checkpoints`), `train` or `reproduce` wrote, or two or more of
+        `probe`.
     out
         File of the page. Unless given, report.html in the folder (reproduction.html after `reproduce`), or
         comparison.html here for several.
@@ -58,6 +60,10 @@ def _write(folder: Path, out: Path | None) -> Path:
         return write_probe(folder, out=out)
     if kind == "run":
         return write_run(folder, out=out)
+    if kind == "series":
+        page = out or folder / PAGE
+        write_text(page, CheckpointSeries.load(folder).page())
+        return page
     if out is None:
         write_reproduction(folder)
         return folder / "reproduction.html"
@@ -75,7 +81,7 @@ def _differences(folders: Sequence[Path]) -> Differences:
 
 
 def kind_of(folder: Path) -> str:
-    """ "probe", "run" or "reproduction".
+    """ "probe", "series", "run" or "reproduction".
 
     Raises:
         InputError: none of these.
@@ -84,6 +90,8 @@ def kind_of(folder: Path) -> str:
         return "reproduction"
     if (folder / "result.json").is_file():
         return "probe"
+    if (folder / RECORD).is_file():
+        return "series"
     if (folder / "summary.json").is_file():
         return "run"
     raise InputError(

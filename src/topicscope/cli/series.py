@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.monitoring.series import FIGURE, RECORD, CheckpointSeries
+from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
 from topicscope.monitoring.series_run import probe_checkpoints
 from topicscope.topics.text import Corpus
 
@@ -54,7 +54,7 @@ def show(series: CheckpointSeries) -> None:
     for checkpoint in series.checkpoints:
         if checkpoint["status"] == "skipped":
             print_lines([f"skipped: {checkpoint['name']}: {checkpoint['reason']}"])
-    print_lines([f"figure: {series.folder / FIGURE}", f"result: {series.folder / RECORD}"])
+    print_lines([f"report: {series.folder / PAGE}", f"result: {series.folder / RECORD}"])
 
 
 def _cell(rows: pd.DataFrame, name: str, form: str) -> str:

@@ -15,7 +15,7 @@ from topicscope.probing.result import ProbeResult
 from topicscope.records import read_json, write_bytes, write_json, write_text
 
 SCHEMA_VERSION = 1
-RECORD, TABLE, FIGURE, RESULTS = "series.json", "series.csv", "emergence.png", "results"
+RECORD, TABLE, FIGURE, PAGE, RESULTS = "series.json", "series.csv", "emergence.png", "report.html", "results"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +125,20 @@ class CheckpointSeries:
             "command": self.command,
         }
 
+    def page(self) -> str:
+        """One HTML file that needs no network: the answer, the curves, tables, what was skipped."""
+        from topicscope.report.series_page import render_series
+
+        return render_series(self.to_dict(), self.rows, None if self.rows.empty else self.plot()[1])
+
     def save(self) -> Path:
-        """Write series.json, series.csv and emergence.png into the folder, each atomically."""
+        """Write series.json, series.csv, emergence.png and report.html into the folder, each atomically."""
         from topicscope.report.figures import to_png
 
         if not self.rows.empty:
             write_text(self.folder / TABLE, self.rows.to_csv(index=False))
             write_bytes(self.folder / FIGURE, to_png(self.plot()[1]))
+            write_text(self.folder / PAGE, self.page())
         write_json(self.folder / RECORD, self.to_dict())
         return self.folder
 
