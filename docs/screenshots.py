@@ -1,4 +1,4 @@
-"""Pictures of a real report for README and docs: docs/images/report.png and report-dark.png.
+"""Pictures of a real report for README and docs: docs/images/report.png, report-dark.png and report-head.png.
 
     python docs/screenshots.py demo          a folder that `topicscope demo` wrote
 
@@ -17,7 +17,7 @@ SIZE = {"width": 1100, "height": 1150}  # the answer, its warnings and the map o
 
 
 def main(folder: Path) -> None:
-    """Draw the top of the folder's report in both colour schemes."""
+    """Draw the top of the folder's report in both colour schemes, and its panel of one head."""
     page_file = (folder / "report.html").resolve()
     if not page_file.is_file():
         raise SystemExit(f"{page_file} is not there; run `make demo` first")
@@ -31,6 +31,8 @@ def main(folder: Path) -> None:
             page.wait_for_timeout(1500)  # until the charts are drawn
             page.screenshot(path=IMAGES / name)
             sys.stderr.write(f"{IMAGES / name}\n")
+            if scheme == "light":
+                page.locator(".heads-panel").screenshot(path=IMAGES / "report-head.png")
         browser.close()
 
 

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import pytest
 
 from report.report_records import example, make_record
-from topicscope.report.answer import cautions
+from topicscope.report.answer import cautions, strictest
 from topicscope.report.comparison import Differences, names_of, render_comparison
 from topicscope.report.control_table import control_table
 from topicscope.report.coverage import steps_kept
@@ -208,6 +208,18 @@ def test_the_page_says_when_there_is_little_to_rest_on() -> None:
     assert len(said) == 5
     assert ["Only 7 documents" in said[-4], "Only 10% of the words" in said[-3]] == [True, True]
     assert ["60 different words" in said[-2], "Only 12 pairs" in said[-1]] == [True, True]
+
+
+def test_the_strictest_ratio_stands_beside_the_headline() -> None:
+    record, _ = make_record()
+    rows = [row for row in record["table"] if row["source"] == "measured"]
+    said = strictest(record["headline"], rows)
+    assert "the ratio is 1.27 (95 % interval 1.17\u00a0to\u00a01.40)" in said
+    corrected = record["headline"] | {"quantity": "attention_ratio_position_corrected"}
+    assert strictest(corrected, rows) == ""  # another ratio than the headline's
+    assert strictest(record["headline"], rows[:1]) == ""
+    without = [row | {"attention_ratio_distinct_distance_matched": None} for row in rows]
+    assert strictest(record["headline"], without) == ""
 
 
 def test_coverage_counts_what_is_kept() -> None:

@@ -17,6 +17,21 @@ def distinct_low(headline: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> 
     return None
 
 
+def strictest(headline: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> str:
+    """A sentence: what is left at the headline's place without repeats and with equal distances; empty if not known."""
+    name = "attention_ratio_distinct_distance_matched"
+    for row in rows:
+        limits = row.get(f"{name}_low"), row.get(f"{name}_high")
+        here = (row["part"], row["threshold"]) == _place(headline)
+        if here and headline.get("quantity") in (None, "attention_ratio") and number(row.get(name)) != MISSING:
+            within = interval(*limits, 3)
+            return (
+                "Between different words only, with both kinds of pairs equally far apart, the ratio is "
+                f"{number(row[name])}{'' if within == MISSING else f' (95 % interval {within})'}."
+            )
+    return ""
+
+
 # Below these a result says little: half of the words, so many words of a topic, documents and pairs.
 _LEAST_SHARE, _LEAST_WORDS, _LEAST_DOCUMENTS, _LEAST_PAIRS = 0.5, 3, 30, 100
 

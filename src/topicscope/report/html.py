@@ -13,7 +13,7 @@ from topicscope.errors import InputError
 from topicscope.records import read_json, read_npz, write_text
 from topicscope.records.files import dump_json
 from topicscope.report import tables
-from topicscope.report.answer import cards, cautions, distinct_low, verdict
+from topicscope.report.answer import cards, cautions, distinct_low, strictest, verdict
 from topicscope.report.circuit_page import circuit_table
 from topicscope.report.control_table import control_table
 from topicscope.report.head_panel import head_charts, head_choices, head_data
@@ -90,6 +90,7 @@ def render_probe(probe: ProbeRecord) -> str:
         name=probe.name,
         headline=headline["text"],
         verdict=verdict(headline, distinct_low(headline, rows)),
+        strictest=strictest(headline, rows),
         cards=cards(headline, paper, model["model_type"]),
         interrupted=record["interrupted"],
         warnings=cautions(record),

@@ -80,7 +80,7 @@ def _ratios(rows: pd.DataFrame, paper: pd.DataFrame, prefix: str) -> list[dict[s
         places = [(x, y[0]) for x, y in zip(numbers, known, strict=True) if y]
         others.append(("BERT in the paper", [x for x, _ in places], [y for _, y in places], "star"))
     for label, x, y, symbol in others:
-        marker = {"color": "#888888", "symbol": symbol, "size": 12, "line": {"width": 3}}
+        marker = {"color": "#888888", "symbol": symbol, "size": 12, "line": {"width": 3, "color": "#888888"}}
         trace = {"type": "scatter", "mode": "markers", "name": label, "x": x, "y": rounded(y)}
         found.append(trace | {"marker": marker, "hovertemplate": hover})
     return found
