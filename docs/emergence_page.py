@@ -33,7 +33,7 @@ RUNS = (
 CURVE = ("step", "embeddings S - D", "S / D", "z, plain", "z", "largest OV z", "attention S / D, each layer", "z")
 LAYERS = ("layer", "attention S / D", "different words only", "z, plain", "z", "OV S - D", "z, plain", "z")
 SERIES = ("step", "embeddings S - D", "z", "largest OV z", "attention S / D", "p, z of shuffles")
-SHOWN = (0, 16, 32, 64, 128, 256, 512, 1024)
+SHOWN = (0, 16, 32, 64, 128, 256, 512, 1024, 1850, 2896)
 
 
 def when(found: Onset) -> str:

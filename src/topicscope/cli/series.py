@@ -34,22 +34,22 @@ def show(series: CheckpointSeries) -> None:
     """The answer, a line for each checkpoint, and what was skipped."""
     print_lines([str(series), ""])
     rows = []
-    for (step, name), found in series.rows.groupby(["step", "checkpoint"], sort=False):
+    for name, found in series.rows.groupby("checkpoint", sort=False):
         embeddings = found[found["quantity"] == "embeddings"].iloc[:1]
         attention = found[found["quantity"] == "attention"].iloc[:1]
         ov = found[found["quantity"] == "ov"].sort_values("z").iloc[-1:]
         cells = [_cell(embeddings, "difference", ".2g"), _cell(embeddings, "ratio", ".2f"), _z(embeddings)]
         cells += [_cell(ov, "difference", ".1g"), _z(ov)]
         cells += [f"{_cell(attention, 'ratio', '.3f')} ±{_cell(attention, 'ratio_se', '.3f')}", _z(attention)]
-        rows.append([name, str(step), *cells])
+        rows.append([name, *cells])
     print_table(
         "Topic structure by checkpoint",
-        ["checkpoint", "step", "S-D", "S/D", "z", "OV S-D", "z", "attention", "z"],
+        ["checkpoint", "S-D", "S/D", "z", "OV S-D", "z", "attention", "z"],
         rows,
         "S, D: mean cosine of same-topic and different-topic words; OV: the layer with the largest z; attention: "
         "same/different, of the first part (position-corrected where it is causal); z: topics shuffled over words, of "
         "like frequency where there are enough",
-        unbroken=["checkpoint", "OV S-D", "attention"],
+        unbroken=["checkpoint", "S-D", "S/D", "z", "OV S-D", "attention"],
     )
     for checkpoint in series.checkpoints:
         if checkpoint["status"] == "skipped":
