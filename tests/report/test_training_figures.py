@@ -1,5 +1,7 @@
 """Figures of training runs show what the record says, are the same from a loaded record, and name what they lack."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from topicscope.report.figures import to_svg
 from topicscope.report.paper import WIDTHS, check_columns, save
 from topicscope.report.run_matrices import run_matrices
 from topicscope.report.step_axes import place, ticks
+from topicscope.report.training_charts import attention_chart
 from topicscope.report.training_figures import KINDS
 from topicscope.training import make_recipe, train
 
@@ -132,3 +135,13 @@ def test_fonts_are_embedded_whichever_way_it_is_saved(run, tmp_path) -> None:
     written = (tmp_path / "own.pdf").read_bytes()
     assert b"/Subtype /Type0" in written or b"/CIDFontType2" in written  # TrueType, which stays text
     assert b"/Subtype /Type3" not in written
+
+
+def test_a_theory_of_zero_is_said_though_a_logarithm_has_no_place_for_it(run) -> None:
+    theory = {"theory": {"same_word": 23.1, "same_topic": 0.0}}
+    zero = replace(run, summary=run.summary | {"attention": theory})
+    right = zero.plot("attention").axes[1]
+    assert [text.get_text() for text in right.texts] == ["theory 23.1", "theory 0 ↓"]
+    assert to_svg(zero.plot("attention"))  # a place at minus infinity would leave no room for the axes
+    names = [trace["name"] for trace in attention_chart(zero)["data"]]
+    assert "same topic, theory 0: below this axis" in names

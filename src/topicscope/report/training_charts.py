@@ -40,7 +40,8 @@ def attention_chart(record: RunRecord) -> dict[str, Any]:
         traces.append(_mean(ratios, name, CLASSES[name], number))
         if name in theory:
             value = theory[name]
-            line = plotly.line([first, last], [value, value], f"{CLASSES[name]}, theory", number, mode="lines")
+            label = f"{CLASSES[name]}, theory" + ("" if value > 0 else f" {value:.3g}: below this axis")
+            line = plotly.line([first, last], [value, value], label, number, mode="lines")
             traces.append(line | {"line": {"color": line["line"]["color"], "dash": "longdashdot", "width": 1.5}})
     traces.append(plotly.line([first, last], [1.0, 1.0], "uniform attention", 2, mode="lines"))
     return {"data": traces, "layout": _layout(record, "relative to different topics", log=True, stages=False)}

@@ -121,17 +121,22 @@ def attention(record: RunRecord, columns: Columns | None = None) -> Drawn:
         for number, name in enumerate(("same_word", "same_topic")):
             band(right, ratios, name, CLASSES[name], number)
             if name in theory:
-                right.axhline(theory[name], color=LINES[number][0], lw=0.9, ls=(0, (4, 2, 1, 2)))
-                words = f"theory {theory[name]:.3g}"
+                value, color = theory[name], LINES[number][0]
+                # A logarithmic axis has no place for 0: an arrow at its end says it.
+                words, place, coordinates = f"theory {value:.3g}", (1.0, value), ("axes fraction", "data")
+                if value > 0:
+                    right.axhline(value, color=color, lw=0.9, ls=(0, (4, 2, 1, 2)))
+                else:
+                    words, place, coordinates = f"theory {value:.3g} ↓", (1.0, 0.0), ("axes fraction", "axes fraction")
                 right.annotate(
                     words,
-                    (1, theory[name]),
+                    place,
                     (-2, 2),
-                    xycoords=("axes fraction", "data"),
+                    xycoords=coordinates,
                     textcoords="offset points",
                     ha="right",
                     fontsize="small",
-                    color=LINES[number][0],
+                    color=color,
                 )
         right.axhline(1.0, color="#555555", lw=0.8, ls=":", label="uniform attention")
         right.set_ylabel("relative to different topics")

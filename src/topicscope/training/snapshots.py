@@ -51,9 +51,11 @@ class Snapshots:
         """Keep what `weights`, [seed …] each, say at this step."""
         first = {name: value[0].cpu().numpy() for name, value in weights.items()}
         self._taken["step"].append(np.array(step))
-        for name, matrix in token_matrices(first, self._frozen).items():
-            ordered = matrix[np.ix_(self._token, self._token)]
-            self._taken.setdefault(name, []).append(block_mean(ordered, self._edge).astype(np.float32))
+        # The weights of a run that diverges overflow here before its loss tells.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, matrix in token_matrices(first, self._frozen).items():
+                ordered = matrix[np.ix_(self._token, self._token)]
+                self._taken.setdefault(name, []).append(block_mean(ordered, self._edge).astype(np.float32))
 
     def state(self) -> dict[str, np.ndarray]:
         """What was taken so far, stacked [frame …], for a checkpoint."""
