@@ -4,7 +4,7 @@
     python docs/how_sure.py coverage false-positives power     some of them
 
 TOPICSCOPE_POWER_SEEDS says how many models are trained for the power (100 unless given; 12 CPU seconds each, kept in
-the temporary folder). Coverage takes 10 CPU seconds, false positives 3 CPU minutes.
+the temporary folder). Coverage takes 20 CPU seconds, false positives 3 CPU minutes.
 """
 
 import os

@@ -124,7 +124,7 @@ def do(block: Block, names: dict[str, object]) -> str | None:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(block.source, f"line {block.line}", "exec"), names)
         return printed.getvalue()
-    with contextlib.redirect_stdout(io.StringIO()) as printed, _width():
+    with contextlib.redirect_stdout(io.StringIO()) as printed, page_width():
         for program, *arguments in commands(block):
             assert program == "topicscope", f"line {block.line}: {program} needs a reason why it is not run"
             parse(arguments)
@@ -141,7 +141,8 @@ def same(shown: str, printed: str) -> bool:
 
 
 @contextlib.contextmanager
-def _width() -> Iterator[None]:
+def page_width() -> Iterator[None]:
+    """Tables as wide as the pages show them, wherever the test runs."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = WIDTH
     try:

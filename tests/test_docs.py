@@ -1,6 +1,5 @@
 """README and docs say what is there: every command and option, links that lead somewhere, columns that exist."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -9,6 +8,7 @@ import pytest
 import yaml
 
 import doc_pages
+from scripts import load_script
 from topicscope.cli import app
 from topicscope.cli.demo import OPTIONS
 from topicscope.probing.table import COLUMNS
@@ -28,12 +28,7 @@ def commands(text: str) -> list[list[str]]:
 
 
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("readme_table", ROOT / "docs" / "readme_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/readme_table.py")
 
 
 def test_the_readme_shows_every_command() -> None:

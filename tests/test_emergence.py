@@ -1,6 +1,5 @@
 """examples/emergence.py: a run is the same stopped or not, its page holds its numbers, and embeddings come first."""
 
-import importlib.util
 import json
 import math
 import re
@@ -14,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import topicscope
+from scripts import load_script
 from topicscope.monitoring.history import MonitorHistory
 from topicscope.monitoring.stages import find_stages, onset
 from topicscope.topics.text import Corpus, corpus_from
@@ -26,19 +26,10 @@ THEMES = {
 }
 
 
-def load(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example with everything small."""
-    module = load("examples/emergence.py")
+    module = load_script("examples/emergence.py")
     for name, value in {"LENGTH": 32, "BATCH": 4, "EVERY": 2, "KEPT": 2, "TOPICS": 3, "MIN_COUNT": 1}.items():
         monkeypatch.setattr(module, name, value)
     return module
@@ -93,7 +84,7 @@ def page_of_the_runs(script: ModuleType, text: object, folder: Path, losses: lis
     run = folder / "whole"
     said = script.numbers(MonitorHistory.load(run), losses, text, 3)
     (run / "emergence.json").write_text(json.dumps(said, default=float))
-    maker = load("docs/emergence_page.py")
+    maker = load_script("docs/emergence_page.py")
     before = maker.PAGE.read_text(encoding="utf-8")
     maker.PAGE, maker.IMAGES = folder / "page.md", folder
     maker.PAGE.write_text(before, encoding="utf-8")
@@ -120,7 +111,7 @@ def test_the_page_was_made_by_the_maker() -> None:
 @pytest.mark.long
 def test_embeddings_have_topics_before_attention(tmp_path: Path) -> None:
     """On Wikipedia: z > 4 within 128 steps, and no attention whose z stays above 4 comes earlier."""
-    script = load("examples/emergence.py")
+    script = load_script("examples/emergence.py")
     text = script.prepared(tmp_path, script.corpus(None))
     history, losses = script.train(tmp_path, text, steps=128, seed=0)
     assert np.mean(losses[-10:]) < losses[0] - 1.5
@@ -138,7 +129,7 @@ def test_embeddings_have_topics_before_attention(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_laboratory_keeps_to_its_theory(tmp_path: Path) -> None:
-    script = load("examples/emergence.py")
+    script = load_script("examples/emergence.py")
     script.laboratory(tmp_path)
     assert (tmp_path / "laboratory.png").stat().st_size > 10_000
     record = topicscope.load_run(tmp_path / "laboratory")

@@ -1,6 +1,5 @@
 """docs/models.md speaks of every family and every trained model of the suite, and its tables are those of its maker."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from probing import conformance, real_models
+from scripts import load_script
 from topicscope.probing.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,12 +16,7 @@ PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("models_page", ROOT / "docs" / "models_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/models_page.py")
 
 
 def rows(maker: ModuleType, name: str) -> list[list[str]]:

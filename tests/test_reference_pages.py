@@ -1,6 +1,5 @@
 """The reference names every public thing and every option; docstrings come out as what they mean."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +7,7 @@ from types import ModuleType
 import pytest
 
 import topicscope
+from scripts import load_script
 from topicscope import training
 from topicscope.cli import app
 
@@ -15,12 +15,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def extension(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f"docs/{name}.py")
 
 
 def documented(page: str) -> set[str]:

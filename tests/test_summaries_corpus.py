@@ -1,12 +1,12 @@
 """examples/summaries_corpus.py makes a corpus out of a package's data, here a small one that looks like it."""
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from scripts import load_script
 from topicscope.topics.text import open_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,12 +22,7 @@ SUMMARIES = {
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("summaries_corpus", ROOT / "examples" / "summaries_corpus.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("examples/summaries_corpus.py")
 
 
 @pytest.fixture

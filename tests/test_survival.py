@@ -1,14 +1,14 @@
 """docs/what-survives.md: its tables are those of its maker, whose rules are right, and its words follow from them."""
 
 import copy
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "what-survives.md"
@@ -17,14 +17,7 @@ THRESHOLDS = (0.0005, 0.001, 0.002)
 
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("survival", ROOT / "docs" / "survival.py")
-    assert spec is not None
-    assert spec.loader is not None
-    before = list(sys.path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.path[:] = before
-    return module
+    return load_script("docs/survival.py")
 
 
 def model(maker: ModuleType) -> dict[str, Any]:

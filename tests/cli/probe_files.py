@@ -1,12 +1,15 @@
 """A tiny model on disk, labelled words, and texts in every format, for the tests of the command line's probe."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import tiny
 from topics.text_files import table_bytes, write
@@ -84,3 +87,33 @@ def numbers(document: dict[str, Any]) -> dict[str, Any]:
     """All that a result measured: the record without its names and its manifest."""
     kept = {key: document[key] for key in ("table", "controls", "embeddings", "topics", "coverage", "warnings")}
     return kept | {"table": [row | {"model": None} for row in document["table"]]}
+
+
+# Small shards of a small text, with every kind of pass.
+OPTIONS_OF_SHARDS: dict[str, Any] = {
+    "topics": 3,
+    "sweeps": 10,
+    "min_count": 1,
+    "threshold": (0.1, 0.2),
+    "controls": 1,
+    "permutations": 20,
+    "exclude_sinks": True,
+    "batch_size": 8,
+    "shard_units": 32,
+}
+
+
+def corpus_of_shards(folder: Path) -> Path:
+    """With a document of more units than such a shard asks for, in the middle."""
+    documents = texts(40)
+    documents[12] = " ".join(texts(16, seed=1))
+    return jsonl(folder / "corpus.jsonl", documents)
+
+
+@contextmanager
+def undrawn() -> Iterator[pytest.MonkeyPatch]:
+    """Results without pictures: drawing takes longer than all the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("topicscope.report.figures.to_png", lambda *_, **__: b"")
+        patch.setattr("topicscope.report.html.write_probe", lambda folder: (folder / "report.html").touch())
+        yield patch

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cli.probe_files import jsonl, save_model, texts
+from cli.probe_files import corpus_of_shards, save_model, undrawn
 
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "OMP_NUM_THREADS": "1"}
 QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
@@ -45,16 +45,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a document of more units than a shard asks for, in the middle."""
-    documents = texts(40)
-    documents[12] = " ".join(texts(16, seed=1))
-    return jsonl(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", documents)
+    return corpus_of_shards(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def undrawn() -> Iterator[None]:
-    """Drawing takes longer than all the rest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topicscope.report.figures.to_png", lambda *_, **__: b"")
-        patch.setattr("topicscope.report.html.write_probe", lambda folder: (folder / "report.html").touch())
+def without_pictures() -> Iterator[None]:
+    with undrawn():
         yield

@@ -18,10 +18,10 @@ import torch
 
 import tiny
 import topicscope
+from cli.probe_files import OPTIONS_OF_SHARDS as OPTIONS
 from cli.probe_files import WORDS_CSV, jsonl, texts
 from cluster.conftest import QUIET, started
 from cluster.processes import descendants
-from cluster.test_cluster_probe import OPTIONS
 from probing.test_probe_resume import same
 from topicscope.cli import run as cli
 from topicscope.cluster import Cluster

@@ -10,6 +10,7 @@ import pytest
 
 import tiny
 import topicscope
+from cli.probe_files import OPTIONS_OF_SHARDS as OPTIONS
 from cli.probe_files import save_model
 from cluster.processes import descendants
 from probing.test_probe_resume import same
@@ -19,17 +20,6 @@ from topicscope.errors import InputError
 from topicscope.progress import SilentProgress
 
 pytestmark = pytest.mark.cluster
-OPTIONS: dict[str, Any] = {
-    "topics": 3,
-    "sweeps": 10,
-    "min_count": 1,
-    "threshold": (0.1, 0.2),
-    "controls": 1,
-    "permutations": 20,
-    "exclude_sinks": True,
-    "batch_size": 8,
-    "shard_units": 32,
-}
 
 
 @pytest.fixture(scope="module")

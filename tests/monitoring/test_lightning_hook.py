@@ -1,18 +1,16 @@
 """The hooks of the example, called as Lightning calls them; Lightning itself is not needed."""
 
-import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 
 from monitoring.small_runs import THEMES, batches, documents, masked_bert
+from scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_hooks_of_the_example_measure_updates(tmp_path):
-    spec = importlib.util.spec_from_file_location("lightning_hook", ROOT / "examples" / "lightning_hook.py")
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = load_script("examples/lightning_hook.py")
     model, tokenizer = masked_bert()
     logged = []
     logger = SimpleNamespace(log_metrics=lambda numbers, step: logged.append((step, len(numbers))))

@@ -10,9 +10,7 @@ from probing import coverage
 @pytest.mark.parametrize("documents", coverage.SIZES)
 def test_intervals_cover_the_truth(documents: int, spread: float) -> None:
     found = coverage.measure(documents, spread)
-    # 2,000 corpora: a true 95 % shows as 94-96 %. Below 30 documents the promise is weaker, and where fewer than 5 of
-    # them carry the weight, t with so few degrees of freedom is wider than it must be.
-    low, high = (0.935, 0.965) if documents >= 30 else (0.93, 0.97 if found.effective >= 5 else 0.98)
+    low, high = (0.935, 0.965) if documents >= coverage.FEW else (0.93, 0.97)
     assert low <= found.clustered <= high
     assert found.independent < 0.85
 

@@ -1,6 +1,5 @@
 """Patterns from outside give the result that the model itself gives, and are checked as its own are."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 import tiny
 import topicscope
 from cli.probe_files import WORDS_CSV, texts
+from scripts import load_script
 from topicscope.errors import InputError, RunError
 from topicscope.probing.live import LiveView, live_view
 from topicscope.probing.result import ProbeResult
@@ -116,11 +116,7 @@ def test_controls_without_a_way_to_make_them(words: Path) -> None:
 
 
 def test_the_example_runs_and_its_two_ways_agree() -> None:
-    spec = importlib.util.spec_from_file_location("live_patterns", ROOT / "examples" / "live_patterns.py")
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = load_script("examples/live_patterns.py")
     by_patterns, by_name = example.main()
     np.testing.assert_allclose(
         numbers(by_patterns, controls=False), numbers(by_name, controls=False), rtol=1e-4, atol=1e-8

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 import topicscope
-from cli.probe_files import jsonl, save_model, texts
+from cli.probe_files import OPTIONS_OF_SHARDS as OPTIONS
+from cli.probe_files import corpus_of_shards, save_model, undrawn
 from probing.test_probe_resume import Stop, StopsAt, same
 from topicscope.errors import InputError
 from topicscope.probing import passes
@@ -21,18 +22,6 @@ from topicscope.probing.passes import read_shard
 from topicscope.probing.result import ProbeResult
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.token_cache import TokenCache
-
-OPTIONS: dict[str, Any] = {
-    "topics": 3,
-    "sweeps": 10,
-    "min_count": 1,
-    "threshold": (0.1, 0.2),
-    "controls": 1,
-    "permutations": 20,
-    "exclude_sinks": True,
-    "batch_size": 8,
-    "shard_units": 32,
-}
 
 
 class Shuffled:
@@ -76,19 +65,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a document of more units than a shard asks for, in the middle."""
-    documents = texts(40)
-    documents[12] = " ".join(texts(16, seed=1))
-    return jsonl(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", documents)
+    return corpus_of_shards(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
     """States are saved after every chunk; nothing is drawn, which takes longer than all the rest."""
-    with pytest.MonkeyPatch.context() as patch:
+    with undrawn() as patch:
         patch.setattr(passes, "SECONDS_PER_SHARD", 0)
-        patch.setattr("topicscope.report.figures.to_png", lambda *_, **__: b"")
-        patch.setattr("topicscope.report.html.write_probe", lambda folder: (folder / "report.html").touch())
         yield
 
 

@@ -1,24 +1,17 @@
 """docs/gallery.md is what its maker makes, and shows every kind of figure; its blocks run with those of other pages."""
 
-import importlib.util
 from pathlib import Path
 
 from PIL import Image
 
+from scripts import load_script
 from topicscope.probing.plots import KINDS as PROBE_KINDS
 from topicscope.report.training_figures import KINDS as RUN_KINDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def load_maker():
-    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-maker = load_maker()
+maker = load_script("docs/gallery.py")
 
 
 def test_the_page_is_what_the_maker_makes() -> None:

@@ -1,6 +1,5 @@
 """docs/reproduction.md is what its maker makes of the full run that is committed beside it."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -9,19 +8,13 @@ import pytest
 from PIL import Image
 
 from report.reproduction_folders import make, row
+from scripts import load_script
 from topicscope.claims.catalogue import CLAIMS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def load_maker():
-    spec = importlib.util.spec_from_file_location("reproduction_page", DOCS / "reproduction_page.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-maker = load_maker()
+maker = load_script("docs/reproduction_page.py")
 taken = pytest.mark.skipif(not (maker.KEPT / "claims.json").is_file(), reason="no full run has been taken yet")
 
 

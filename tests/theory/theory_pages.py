@@ -14,23 +14,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from doc_pages import page_width
+
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "theory"
-WIDTH = "100"
 _BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-
-
-@contextlib.contextmanager
-def page_width() -> Iterator[None]:
-    """Tables as wide as the pages show them, wherever the test runs."""
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = WIDTH
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = before
 
 
 def run_block(kind: str, source: str, names: dict[str, object]) -> str:

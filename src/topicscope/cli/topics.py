@@ -9,7 +9,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from topicscope.cli.options import Whole
-from topicscope.cli.output import ProgressStyle, print_json, print_table, show_progress
+from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.topics import lda
 from topicscope.topics.coherence import TOP_WORDS, coherence
@@ -90,7 +90,7 @@ def fit(
         print_json({**_summary(fitted, 10, cohering), "file": str(output)})
     else:
         _print(fitted, 10, cohering)
-        print(f"saved to {output}")
+        print_lines([f"saved to {output}"])
 
 
 @app.command

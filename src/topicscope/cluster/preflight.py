@@ -90,30 +90,33 @@ def _check_versions(found: dict[str, str], name: str) -> None:
         )
 
 
-def installed(packages: tuple[str, ...]) -> dict[str, str]:
-    """Version of Python and of each package, "not installed" where there is none."""
-    versions = {"python": ".".join(map(str, sys.version_info[:2]))}
-    for package in packages:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions
+def _version_reader() -> Callable[[tuple[str, ...]], dict[str, str]]:
+    """What reads versions, made here so that it is sent by value: the machine may have another topicscope."""
 
-
-def _look_around() -> Callable[[tuple[str, ...], str, str], tuple[dict[str, str], str, str]]:
-    """The question to a machine, made here so that it is sent by value: the machine may have another topicscope."""
-
-    def look(packages: tuple[str, ...], question: str, answer: str) -> tuple[dict[str, str], str, str]:
-        import sys
-        from importlib import metadata
-
+    def installed(packages: tuple[str, ...]) -> dict[str, str]:
         versions = {"python": ".".join(map(str, sys.version_info[:2]))}
         for package in packages:
             try:
                 versions[package] = metadata.version(package)
             except metadata.PackageNotFoundError:
                 versions[package] = "not installed"
+        return versions
+
+    plain: Callable[..., dict[str, str]] = inspect.unwrap(installed)
+    return plain  # a checker of types around it could not be sent
+
+
+def installed(packages: tuple[str, ...]) -> dict[str, str]:
+    """Version of Python and of each package here, "not installed" where there is none."""
+    return _version_reader()(packages)
+
+
+def _look_around() -> Callable[[tuple[str, ...], str, str], tuple[dict[str, str], str, str]]:
+    """The question to a machine, sent by value as well: its versions, and whether it reads and writes the folder."""
+    read_versions = _version_reader()
+
+    def look(packages: tuple[str, ...], question: str, answer: str) -> tuple[dict[str, str], str, str]:
+        versions = read_versions(packages)
         try:
             with open(question, encoding="utf-8") as stream:
                 number = stream.read()

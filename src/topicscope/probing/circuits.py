@@ -19,9 +19,9 @@ from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.models import TopicTransformer
 from topicscope.probing.circuit_table import ALL_HEADS, circuit_rows, laboratory_rows
 from topicscope.probing.circuit_weights import layouts_of
-from topicscope.probing.loading import load_model
+from topicscope.probing.inputs import view_of
 from topicscope.probing.lookup import Configuration
-from topicscope.probing.model import ModelView, view_model
+from topicscope.probing.model import ModelView
 from topicscope.probing.options import DEFAULT_THRESHOLDS, ProbeOptions
 from topicscope.probing.topic_source import FittedTopics, Given, TopicSource, configurations_of, read_topics
 from topicscope.records import replaced_folder, write_bytes, write_json, write_text
@@ -195,7 +195,9 @@ def circuits(
     options = ProbeOptions.checked(threshold=tuple(threshold), overlap=overlap, language=language)
     given = _given(topics)
     configurations = configurations_of(_fitted(given), options)
-    view, W_U = _view(model, tokenizer, device, dtype, revision, trust_remote_code)
+    call = "topicscope.circuits(model, tokenizer, topics=…)"
+    view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code, call=call)
+    W_U = _head_of(model)
     layouts = layouts_of(view)
     frequencies = _ranks(given) if frequencies is None else frequencies
     rows = circuit_rows(view, configurations, frequencies=frequencies, output_embeddings=W_U)
@@ -271,28 +273,12 @@ def _ranks(given: Given) -> dict[str, float] | None:
     return {word: -float(rank) for rank, word in enumerate(given[0].model.vocabulary.words)}
 
 
-def _view(
-    model: str | PreTrainedModel | ModelView,
-    tokenizer: PreTrainedTokenizerBase | None,
-    device: str,
-    dtype: str | None,
-    revision: str | None,
-    trust_remote_code: str | None,
-) -> tuple[ModelView, torch.Tensor | None]:
-    """The view, and the output embeddings of a live model with a head."""
-    if isinstance(model, ModelView):
-        return model, None
-    if isinstance(model, str):
-        found = load_model(model, device=device, dtype=dtype, revision=revision, trust_remote_code=trust_remote_code)
-        return found, None
-    if tokenizer is None:
-        raise InputError(
-            "a live model needs its tokenizer",
-            received=type(model).__name__,
-            expected="topicscope.circuits(model, tokenizer, topics=…)",
-        )
+def _head_of(model: str | PreTrainedModel | ModelView) -> torch.Tensor | None:
+    """The output embeddings of a live model with a head."""
+    if isinstance(model, (str, ModelView)):
+        return None
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    return view_model(model, tokenizer), None if head is None else head.weight.detach()
+    return None if head is None else head.weight.detach()
 
 
 def _output_note(view: ModelView, W_U: torch.Tensor | None) -> str:

@@ -29,8 +29,10 @@ def view_of(
     dtype: str | None,
     revision: str | None,
     trust_remote_code: str | None,
+    *,
+    call: str = "topicscope.probe(model, tokenizer, documents)",
 ) -> ModelView:
-    """The view of a model by name, or of a live one with its tokenizer.
+    """The view of a model by name, or of a live one with its tokenizer. call: how that is written, for the error.
 
     Raises:
         InputError: a live model without tokenizer; as `load_model` and `view_model`.
@@ -45,7 +47,7 @@ def view_of(
         raise InputError(
             "a live model needs its tokenizer",
             received=type(model).__name__,
-            expected="topicscope.probe(model, tokenizer, documents)",
+            expected=call,
         )
     return view_model(model, tokenizer)
 

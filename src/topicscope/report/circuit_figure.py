@@ -1,20 +1,18 @@
 """The layer × head map of a circuit's z, as a matplotlib `Figure` without pyplot."""
 
 import math
-import textwrap
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from topicscope.errors import InputError
-from topicscope.report.figures import at_threshold, map_size, threshold_label
+from topicscope.report.cells import is_dark, map_size, name_cells, title_map
+from topicscope.report.figures import at_threshold, threshold_label
 from topicscope.report.paper import STYLE, Columns, PaperFigure
 
-_MAX_ANNOTATED = (32, 20)
 _UNSURE = 4.0
 
 
@@ -43,8 +41,7 @@ def circuit_map(
     column = "z_banded" if bool(chosen["z_banded"].notna().any()) else "z"
     z = chosen.pivot_table(index="layer", columns="head", values=column, aggfunc="mean", dropna=False)
     values, layers, numbers = z.to_numpy(dtype=float), list(z.index), list(z.columns)
-    annotated = values.shape[0] <= _MAX_ANNOTATED[0] and values.shape[1] <= _MAX_ANNOTATED[1]
-    annotated, letters, size = map_size((len(layers), len(numbers)), annotated, columns)
+    annotated, letters, size = map_size((len(layers), len(numbers)), columns)
     limit = max(float(np.nanmax(np.abs(values), initial=0.0)), 2 * _UNSURE)
     norm = SymLogNorm(linthresh=_UNSURE, linscale=0.5, vmin=-limit, vmax=limit, base=10)
     with mpl.rc_context(STYLE):
@@ -54,11 +51,7 @@ def circuit_map(
         shown = np.ma.masked_invalid(values)
         mesh = axes.pcolormesh(shown, norm=norm, cmap="PuOr_r", rasterized=not annotated, edgecolors="white", lw=0.3)
         axes.set(xlim=(0, len(numbers)), ylim=(len(layers), 0), xlabel="head", ylabel="layer")
-        for axis, labels in ((axes.xaxis, numbers), (axes.yaxis, layers)):
-            step = 1 if annotated else max(1, math.ceil(len(labels) / 16))
-            axis.set_major_locator(FixedLocator([i + 0.5 for i in range(0, len(labels), step)]))
-            axis.set_major_formatter(FuncFormatter(lambda x, _, labels=labels: f"{labels[int(x)]}"))
-            axis.set_tick_params(length=0)
+        name_cells(axes, layers, numbers, annotated)
         bar = figure.colorbar(mesh, ax=axes, aspect=15, pad=0.02)
         marks = [m for m in (-100, -30, -10, -_UNSURE, 0, _UNSURE, 10, 30, 100) if abs(m) <= limit]
         bar.set_ticks(marks, labels=[f"{m:g}" for m in marks])
@@ -68,21 +61,10 @@ def circuit_map(
         if annotated:
             for (row, head), value in np.ndenumerate(values):
                 if math.isfinite(value):
-                    red, green, blue, _ = mesh.cmap(norm(value))
-                    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
                     text = f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
-                    colour = "white" if dark else "black"
+                    colour = "white" if is_dark(mesh.cmap(norm(value))) else "black"
                     axes.text(head + 0.5, row + 0.5, text, ha="center", va="center", fontsize=letters - 1, color=colour)
         banded = ", within frequency bands" if column == "z_banded" else ""
         title = f"{name}: {circuit} circuit, same-topic minus different-topic words, z{banded}"
-        lines = textwrap.wrap(
-            f"{title} ({part}, {place}, θ = {threshold_label(threshold)})",
-            int(size[0] * (9.5 if columns is None else 13)),
-        )
-        # parse_math off: a model's name may hold dollar signs.
-        axes.set_title("\n".join(lines), fontsize=10 if columns is None else 7.5, loc="left", parse_math=False)
-        if columns is not None:
-            axes.tick_params(labelsize=6.5)
-            axes.xaxis.label.set_fontsize(7)
-            axes.yaxis.label.set_fontsize(7)
+        title_map(axes, f"{title} ({part}, {place}, θ = {threshold_label(threshold)})", size[0], columns)
     return figure

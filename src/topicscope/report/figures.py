@@ -2,7 +2,6 @@
 
 import io
 import math
-import textwrap
 import warnings
 from typing import Any, Literal
 
@@ -12,13 +11,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from topicscope.errors import InputError
+from topicscope.report.cells import is_dark, map_size, name_cells, title_map
 from topicscope.report.paper import DIVERGING, STYLE, WIDTHS, Columns, PaperFigure, check_columns, style
 
-# Above this size the numbers in the cells could no longer be read.
-_MAX_ANNOTATED = (32, 20)
 # Okabe-Ito colours, each with its own marker, so that no meaning hangs on colour alone.
 _MEASURES = (
     ("attention_ratio", "all pairs", "#0072B2", "o"),
@@ -76,42 +74,15 @@ def head_map(
     values[cells] = chosen[column].to_numpy(dtype=float)
     errors[cells] = chosen[f"{column}_se"].to_numpy(dtype=float)
 
-    annotated = shape[0] <= _MAX_ANNOTATED[0] and shape[1] <= _MAX_ANNOTATED[1]
-    annotated, letters, size = map_size(shape, annotated, columns)
+    annotated, letters, size = map_size(shape, columns)
     with mpl.rc_context(STYLE):
         figure = PaperFigure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         _draw_heads(figure, axes, values, errors, annotated, letters)
         name = "position-corrected ratio" if column != "attention_ratio" else "ratio"
         text = title if title is not None else "Same-topic / different-topic attention"
-        lines = textwrap.wrap(
-            f"{text} ({part}, θ = {threshold_label(threshold)}, {name})",
-            int(size[0] * (9.5 if columns is None else 13)),
-        )
-        # parse_math off: a model's name may hold dollar signs.
-        axes.set_title("\n".join(lines), fontsize=10 if columns is None else 7.5, loc="left", parse_math=False)
-        if columns is not None:
-            axes.tick_params(labelsize=6.5)
-            for label in (axes.xaxis.label, axes.yaxis.label):
-                label.set_fontsize(7)
+        title_map(axes, f"{text} ({part}, θ = {threshold_label(threshold)}, {name})", size[0], columns)
     return figure
-
-
-def map_size(
-    shape: tuple[int, int], annotated: bool, columns: Columns | None
-) -> tuple[bool, float, tuple[float, float]]:
-    """Whether the cells of a layer × head map hold numbers, the size of letters in points, and that of the figure.
-
-    Raises:
-        InputError: another name of a width.
-    """
-    if check_columns(columns) is None:
-        cell = (0.56, 0.32) if annotated else (0.13, 0.13)
-        return annotated, 8.0, (max(shape[1] * cell[0] + 1.9, 4.6), max(shape[0] * cell[1] + 1.5, 2.4))
-    width = WIDTHS[columns or "double"]
-    cell_width = (width - 1.35) / shape[1]
-    size = (width, max(shape[0] * min(0.26, 1.2 * cell_width) + 1.0, 1.6))
-    return annotated and cell_width >= 0.36, 6.0, size
 
 
 def _draw_heads(
@@ -127,11 +98,7 @@ def _draw_heads(
     # `pcolormesh` draws edges where `imshow` blurs them; rasterised, as 48 × 64 vector squares make a heavy file.
     mesh = axes.pcolormesh(shown, norm=norm, cmap=DIVERGING, rasterized=not annotated, edgecolors="white", lw=0.3)
     axes.set(xlim=(0, columns), ylim=(rows, 0), xlabel="head", ylabel="layer")
-    for axis, count in ((axes.xaxis, columns), (axes.yaxis, rows)):
-        step = 1 if annotated else max(1, math.ceil(count / 16))
-        axis.set_major_locator(FixedLocator([i + 0.5 for i in range(0, count, step)]))
-        axis.set_major_formatter(FuncFormatter(lambda x, _: f"{int(x)}"))
-        axis.set_tick_params(length=0)
+    name_cells(axes, range(rows), range(columns), annotated)
     above, below = bool((known > limit * (1 + 1e-9)).any()), bool((values < (1 - 1e-9) / limit).any())
     extend: Literal["both", "max", "min", "neither"] = (
         "both" if above and below else "max" if above else "min" if below else "neither"
@@ -152,8 +119,7 @@ def _draw_heads(
             continue
         number = f"{value:.2f}" if value < 99.5 else f"{value:.0f}"
         unsure = not abs(value - 1) > 1.96 * errors[row, column]
-        red, green, blue, _ = mesh.cmap(norm(float(np.clip(value, 1 / limit, limit))))
-        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        dark = is_dark(mesh.cmap(norm(float(np.clip(value, 1 / limit, limit)))))
         axes.text(
             column + 0.5,
             row + 0.5,
