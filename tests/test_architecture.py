@@ -32,7 +32,7 @@ ROOMS = {
     },
 }
 # Leaves that every room may use.
-LEAVES = {"errors", "progress"}
+LEAVES = {"errors", "jobs", "progress"}
 # The one exception of design.md: results draw themselves by a lazy import of the report room, and `reproduce` its page.
 MAY_DRAW = {"records", "probing", "training", "claims", "monitoring"}
 
