@@ -64,7 +64,7 @@ def merged(folder: Path, size: str, shards: int) -> dict[str, float]:
     return {
         "seconds": seconds,
         "ms_per_shard": 1e3 * seconds / shards,
-        "bytes_of_a_shard": float((folder / "0" / "state.npz").stat().st_size),
+        "bytes_of_a_shard": float((folder / "0" / "state.safetensors").stat().st_size),
         "megabytes_grown": (peak_bytes() - memory) / 1e6,
         "megabytes_peak": peak_bytes() / 1e6,
     }

@@ -100,7 +100,7 @@ def test_a_killed_driver_is_resumed(model: Path, corpus: Path, whole: Path, tmp_
     for task in ("model", "control-0"):
         driver = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
         folder = tmp_path / "run.unfinished" / task
-        while not list(folder.glob("shard-*/state.npz")) + list(folder.glob("state.npz")):
+        while not list(folder.glob("shard-*/state.safetensors")) + list(folder.glob("state.safetensors")):
             assert driver.poll() is None
             time.sleep(0.005)
         # Ray's helpers look for their parent from time to time only, and end by themselves later.

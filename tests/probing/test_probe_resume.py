@@ -276,7 +276,7 @@ def test_another_text_model_or_option_is_refused_and_the_shards_stay(
         resumed(model, corpus, out, controls=2)
 
 
-@pytest.mark.parametrize("name", ["model/state.npz", "model/documents-00001.parquet"])
+@pytest.mark.parametrize("name", ["model/state.safetensors", "model/documents-00001.parquet"])
 def test_an_unreadable_shard_is_named_and_that_pass_can_be_read_again(
     name: str, model: Path, corpus: Path, tmp_path: Path, small_chunks: None
 ) -> None:
@@ -287,7 +287,7 @@ def test_an_unreadable_shard_is_named_and_that_pass_can_be_read_again(
     with pytest.raises(InputError, match=r"(?s)shard.*cannot be read.*remove the folder") as caught:
         resumed(model, corpus, out)
     assert str(work / name) in str(caught.value)
-    assert (work / "control-0" / "state.npz").is_file()
+    assert (work / "control-0" / "state.safetensors").is_file()
     shutil.rmtree(work / "model")
     resumed(model, corpus, out)
     topicscope.probe(str(model), documents=corpus, **OPTIONS, out=tmp_path / "whole")

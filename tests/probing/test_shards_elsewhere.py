@@ -184,7 +184,7 @@ def test_a_damaged_shard_is_named(model: Path, corpus: Path, tmp_path: Path) -> 
     with pytest.raises(Stop):
         run(model, corpus, tmp_path / "run", cluster=Shuffled(0, lose=[0], stop_after=4))
     [shard, *_] = sorted((tmp_path / "run.unfinished" / "model").glob("shard-*"))
-    (shard / "state.npz").write_bytes(b"half")
+    (shard / "state.safetensors").write_bytes(b"half")
     with pytest.raises(InputError, match=r"(?s)shard.*cannot be read") as caught:
         run(model, corpus, tmp_path / "run", cluster=Shuffled(1), resume=True)
     assert str(shard) in str(caught.value)

@@ -99,7 +99,7 @@ def test_a_full_disk_is_said_and_costs_nothing(tmp_path: Path) -> None:
 def test_what_was_half_written_is_cleared(tmp_path: Path) -> None:
     work = leave_work(tmp_path / "run")
     (work / "model").mkdir()
-    (work / "model" / ".state.npz.abcd_123").write_text("half")
+    (work / "model" / ".state.safetensors.abcd_123").write_text("half")
     (work / ".result.z_081pjh").mkdir()
     (work / ".result.z_081pjh" / "x").write_text("half")
     with unfinished_run(tmp_path / "run", resume=True) as run:

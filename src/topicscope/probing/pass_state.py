@@ -1,8 +1,8 @@
 """How far a pass is, in its folder on disk: the shards added up so far, the one under way, and those read elsewhere.
 
-    state.npz           sums of the shards that were added up, in their order, and of the one under way
-    documents-N.parquet rows of the document table of all these (see `shards`)
-    shard-N.TRY/        a whole shard that another process read and that waits for its turn: a folder of the same kind
+    state.safetensors    sums of the shards that were added up, in their order, and of the one under way
+    documents-N.parquet  rows of the document table of all these (see `shards`)
+    shard-N.TRY/         a whole shard that another process read and that waits for its turn: a folder of the same kind
 
 Shards are added one after another in the order of their numbers, whoever read them and whenever they came, so that
 equal shards give equal sums to the last bit.

@@ -1,13 +1,15 @@
 """What a pass leaves on disk while it runs: the table of documents in pieces, and states to go on from.
 
     documents-00000.parquet, …   rows of the document table, each once
-    state.npz                    moments of all documents finished, sums of the one under way, and how far the pass is
+    state.safetensors            moments of all documents finished, sums of the one under way, and how far the pass is
 
 A state is written after the pieces that belong to it, and atomically, so a killed pass goes on from the last state
-with the sums that it had there; pieces written after it are written again.
+with the sums that it had there; pieces written after it are written again. It is not an npz file, since the states of
+thousands of shards are read ten times faster without; the checksum that a zip archive has is kept in it.
 """
 
 import io
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,12 +17,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from topicscope.errors import InputError
-from topicscope.records import read_npz, write_bytes, write_npz
+from topicscope.records import write_bytes
 from topicscope.records.folder import TemporaryFolder
 
-STATE = "state.npz"
+STATE = "state.safetensors"
+_CHECKSUM = "crc32"
 ROWS_PER_GROUP = 8_192
 _BUFFERED_ROWS = 4_096
 
@@ -123,7 +128,8 @@ class DocumentShards:
 
 def save_state(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Replace the state of a pass."""
-    write_npz(folder / STATE, arrays, compressed=False)
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    write_bytes(folder / STATE, save(plain | {_CHECKSUM: _checksum(plain)}))
 
 
 def load_state(folder: Path) -> dict[str, np.ndarray] | None:
@@ -135,9 +141,23 @@ def load_state(folder: Path) -> dict[str, np.ndarray] | None:
     if not (folder / STATE).is_file():
         return None
     try:
-        return read_npz(folder / STATE)
-    except InputError as error:
-        raise _unreadable(folder / STATE, error.received) from error
+        arrays = load((folder / STATE).read_bytes())
+    except (OSError, SafetensorError, KeyError) as error:
+        raise _unreadable(folder / STATE, error) from error
+    kept = arrays.pop(_CHECKSUM, np.zeros(0))
+    if not np.array_equal(kept, _checksum(arrays)):
+        raise _unreadable(folder / STATE, "its checksum is another")
+    return arrays
+
+
+def _checksum(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Of names, shapes, types and contents, in the order of the names."""
+    found = 0
+    for name in sorted(arrays):
+        array = arrays[name]
+        found = zlib.crc32(f"{name} {array.shape} {array.dtype.str}".encode(), found)
+        found = zlib.crc32(array.reshape(-1).view(np.uint8).data, found)
+    return np.array([found], dtype=np.uint32)
 
 
 def temporary_shards() -> DocumentShards:
