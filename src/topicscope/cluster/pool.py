@@ -6,6 +6,8 @@ from typing import Any
 
 from topicscope.errors import InputError, RunError
 
+# A piece of work is tried so often, whether it fails or its worker dies, before it is given up.
+TRIES = 4
 # How long to wait for any worker at all: machines may be on their way.
 PATIENCE_S = 600.0
 # So many deaths a worker, while they start, are bad luck.
@@ -80,7 +82,7 @@ class Pool:
                 if starting:
                     raise _cause(error) from error
                 self._idle.append(worker)
-                outcomes.append((work, None, _first_line(error)))
+                outcomes.append((work, None, first_line(error)))
             except errors.RayError as error:
                 self._replace(worker)
                 if starting:
@@ -123,7 +125,7 @@ class Pool:
         if self._falls > FALLS * self._size:
             raise RunError(
                 "workers of the cluster die while they start",
-                received=_first_line(error),
+                received=first_line(error),
                 advice="the model may not fit into their memory: fewer --workers, or machines with more",
             ) from error
 
@@ -131,11 +133,12 @@ class Pool:
 def _cause(error: Any) -> Exception:
     cause = getattr(error, "cause", None)
     return (
-        cause if isinstance(cause, (InputError, RunError)) else RunError("a worker failed", received=_first_line(error))
+        cause if isinstance(cause, (InputError, RunError)) else RunError("a worker failed", received=first_line(error))
     )
 
 
-def _first_line(error: Any) -> str:
+def first_line(error: Any) -> str:
+    """What a worker's error was, in one line."""
     cause = getattr(error, "cause", None) or error
     lines = str(cause).strip().splitlines() or [""]
     return f"{type(cause).__name__}: {lines[0]}"[:300]

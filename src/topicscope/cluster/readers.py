@@ -1,30 +1,29 @@
-"""A cluster that reads the shards of a probe (`probing.elsewhere.Elsewhere`)."""
+"""A cluster: it reads the shards of a probe (`probing.elsewhere.Elsewhere`) and does jobs (`jobs.Runner`)."""
 
 import math
 import secrets
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from topicscope.cluster.connection import connected
-from topicscope.cluster.pool import Pool
+from topicscope.cluster.pool import TRIES, Pool
 from topicscope.cluster.preflight import check_gpus, check_nodes
+from topicscope.cluster.tasks import run_tasks
 from topicscope.errors import InputError
+from topicscope.jobs import Failed, Finished, Job
 from topicscope.probing.elsewhere import ModelSource, ShardLost, ShardRead
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.pass_state import Shard
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.token_cache import TokenCache
 
-# A shard is tried so often, whether its reading fails or its worker dies, before it is given up.
-TRIES = 4
-
 
 class Cluster:
-    """Workers of a Ray cluster; a context manager, to be handed to `topicscope.probe(…, cluster=…)`.
+    """Workers of a Ray cluster; a context manager, to be handed to `topicscope.probe(…, cluster=…)` and the like.
 
     address: "local" for processes of this machine, "auto" for the cluster that this machine belongs to, or
     "ray://HOST:PORT". workers: how many models are held at once; as many as there is room for unless given.
@@ -70,6 +69,11 @@ class Cluster:
         """
         assert self._ray is not None, "a cluster is used inside its with-block"
         check_nodes(self._ray, folder)
+
+    def run(self, work: Callable[..., Any], jobs: Sequence[Job]) -> Iterator[Finished | Failed]:
+        """See `jobs.Runner.run`; at most `workers` at once, each job at most `TRIES` times."""
+        assert self._ray is not None, "a cluster is used inside its with-block"
+        return run_tasks(self._ray, work, jobs, at_once=self.workers or self._room(), gpus=self.gpus_per_worker)
 
     def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
         """Start the workers with the model, and wait for the first of them.

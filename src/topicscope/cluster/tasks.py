@@ -1,0 +1,60 @@
+"""Independent jobs on a cluster (`jobs.Runner`): one Ray task each, few at once, tried again where one fails."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from topicscope.cluster.pool import TRIES, first_line
+from topicscope.errors import InputError
+from topicscope.jobs import Failed, Finished, Job
+
+
+def run_tasks(
+    ray: Any, work: Callable[..., Any], jobs: Sequence[Job], *, at_once: int, gpus: float
+) -> Iterator[Finished | Failed]:
+    """See `jobs.Runner.run`. A job that raises, or whose worker or machine dies, is tried again after all others.
+
+    at_once: tasks handed to Ray at a time, so that thousands of jobs lie neither in its queue nor in memory.
+    gpus: of each task, which takes one processor as well.
+
+    Raises:
+        InputError: raised by a job; whatever still runs is ended, as by any other way out of the loop.
+    """
+    assert "<" not in work.__qualname__, "only a function of a module can be named on another machine"
+    assert len({job.name for job in jobs}) == len(jobs), "jobs are told apart by their names"
+    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(call)
+    waiting, tries, running = deque(jobs), Counter[str](), dict[Any, Job]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                job = waiting.popleft()
+                running[task.remote(work, job.arguments)] = job
+            finished, _ = ray.wait(list(running), num_returns=1, timeout=1.0)
+            for reference in finished:
+                job = running.pop(reference)
+                try:
+                    value = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    cause = getattr(error, "cause", None)
+                    if isinstance(cause, InputError):
+                        raise cause from error
+                    failure = first_line(error)
+                else:
+                    yield Finished(job.name, value)
+                    continue
+                tries[job.name] += 1
+                if tries[job.name] < TRIES:
+                    waiting.append(job)
+                else:
+                    yield Failed(job.name, f"{failure} (tried {TRIES} times)")
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
+
+
+def call(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What a task does: the job, with one thread, so that its numbers do not depend on the machine's processors."""
+    import torch
+
+    torch.set_num_threads(1)
+    return work(*arguments)
