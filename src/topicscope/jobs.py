@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from topicscope.errors import InputError
@@ -35,6 +36,13 @@ class Failed:
 class Runner(Protocol):
     """Who does jobs. What a function leaves in a folder must not depend on who calls it, or when."""
 
+    def check(self, folder: Path) -> None:
+        """Before any work: make sure that whoever does the jobs can read and write `folder`, which is there.
+
+        Raises:
+            InputError: names the machine that cannot, or that has other versions.
+        """
+
     def run(self, work: Callable[..., Any], jobs: Sequence[Job]) -> Iterator[Finished | Failed]:
         """Every job once, as `work(*job.arguments)`, in the order in which they end.
 
@@ -45,6 +53,9 @@ class Runner(Protocol):
 
 class Here:
     """This process, one job after another, in their order."""
+
+    def check(self, folder: Path) -> None:
+        """Nothing: what this process cannot write it says itself."""
 
     def run(self, work: Callable[..., Any], jobs: Sequence[Job]) -> Iterator[Finished | Failed]:
         """See `Runner.run`; a job is tried once, as the same process would fail the same way again."""
