@@ -89,7 +89,7 @@ def _infinite_setting(recipe: Recipe, topics: TopicModel) -> Setting:
 
 def add_theory(record: RunRecord, recipe: Recipe) -> None:
     """Put `value_matrix`, `embedding` or `attention` into the record's summary, measured and theory side by side."""
-    final = record.summary["final"]
+    final = record.final.astype(float).to_dict(orient="records")  # a record that was read has None for NaN
     if "W_V_diagonal" in final[0] and "W_V" not in record.summary["frozen"]:
         theory, reason = _value_theory(recipe)
         record.summary["value_matrix"] = _beside(

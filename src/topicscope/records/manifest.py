@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,19 +49,25 @@ class Manifest(BaseModel):
 
 def describe_environment() -> Environment:
     """Versions and machine of this process."""
-    libraries = {}
-    for name in _LIBRARIES:
-        try:
-            libraries[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            libraries[name] = "not installed"
     return Environment(
         python=sys.version.split()[0],
         platform=platform.platform(),
         processor=_processor(),
         cpu_count=os.cpu_count() or 1,
-        libraries=libraries,
+        libraries=dict(_versions()),
     )
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    # Read once: it takes longer than the training of a tiny model, of which a sweep has thousands.
+    found = []
+    for name in _LIBRARIES:
+        try:
+            found.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            found.append((name, "not installed"))
+    return tuple(found)
 
 
 def _processor() -> str:

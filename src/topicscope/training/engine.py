@@ -45,7 +45,22 @@ def build_engine(
     """The fast engine where it is exact and the recipe allows it, else the plain one.
 
     Raises:
-        InputError: the recipe asks for an engine that cannot train it, or for a device that is not there.
+        InputError: as `check_engine` and `check_device`.
+    """
+    check_engine(recipe)
+    check_device(recipe.training.device)
+    dtype = getattr(torch, recipe.training.dtype)
+    starts = [start(recipe.model, num_tokens, topic_model, arrays, seed, dtype) for seed in seeds]
+    if why_not_reduced(recipe.model) is None and recipe.training.engine != "token":
+        return ReducedEngine(recipe, starts)
+    return TokenEngine(recipe, starts)
+
+
+def check_engine(recipe: Recipe) -> None:
+    """Make sure that there is an engine that can train this recipe.
+
+    Raises:
+        InputError: the recipe asks for an engine that cannot train it.
     """
     reason, wanted = why_not_reduced(recipe.model), recipe.training.engine
     only_counts = recipe.data.source in ("population", "counts")
@@ -58,19 +73,22 @@ def build_engine(
         )
     if wanted == "token" and only_counts:
         raise InputError(f'data.source = "{recipe.data.source}" has no tokens', advice='use training.engine = "auto"')
+
+
+def check_device(name: str) -> None:
+    """Make sure that torch has a device.
+
+    Raises:
+        InputError: it has not.
+    """
     try:
-        torch.zeros(1).to(recipe.training.device)
+        torch.zeros(1).to(name)
     except (RuntimeError, AssertionError) as error:
         raise InputError(
             "no such device",
-            received=recipe.training.device,
+            received=name,
             expected='"cpu", or a device torch has: ' + str(error)[:200],
         ) from error
-    dtype = getattr(torch, recipe.training.dtype)
-    starts = [start(recipe.model, num_tokens, topic_model, arrays, seed, dtype) for seed in seeds]
-    if reason is None and wanted != "token":
-        return ReducedEngine(recipe, starts)
-    return TokenEngine(recipe, starts)
 
 
 class ReducedEngine:
