@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pytest
+from transformers import PreTrainedTokenizerBase
 
 import topicscope
 from cli.probe_files import OPTIONS_OF_SHARDS as OPTIONS
@@ -14,6 +15,7 @@ from cli.probe_files import corpus_of_shards, save_model, undrawn
 from probing.test_probe_resume import Stop, StopsAt, same
 from topicscope.errors import InputError
 from topicscope.probing import passes
+from topicscope.probing.alignment import AlignedUnit, Coverage, align_units
 from topicscope.probing.elsewhere import Elsewhere, ModelSource, ShardLost, ShardRead
 from topicscope.probing.loading import load_model
 from topicscope.probing.options import ProbeOptions
@@ -22,6 +24,7 @@ from topicscope.probing.passes import read_shard
 from topicscope.probing.result import ProbeResult
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.token_cache import TokenCache
+from topicscope.topics.units import Unit
 
 
 class Shuffled:
@@ -32,9 +35,22 @@ class Shuffled:
     def __init__(self, seed: int, lose: Sequence[int] = (), stop_after: int | None = None) -> None:
         self.order, self.lose, self.left = np.random.default_rng(seed), set(lose), stop_after
         self.read_shards: list[tuple[str, int]] = []
+        self.blocks = 0
 
     def check(self, folder: Path) -> None:
         assert folder.is_dir()
+
+    def align(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        blocks: Iterator[Sequence[Unit]],
+        *,
+        max_length: int,
+        pieces: Literal["skip", "merge"],
+    ) -> Iterator[tuple[list[AlignedUnit], Coverage]]:
+        for block in list(blocks):  # all of the text is read before the first block comes back
+            self.blocks += 1
+            yield align_units(tokenizer, block, max_length=max_length, pieces=pieces)
 
     def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
         self.view, self.tokens = load_model(source.name, dtype=source.dtype), TokenCache(tokens.folder)
@@ -119,6 +135,7 @@ def test_any_order_gives_the_bits_of_one_process(
     assert isinstance(readers, Elsewhere)
     run(model, corpus, tmp_path / "run", cluster=readers)
     same(whole, tmp_path / "run")
+    assert readers.blocks > 0
     numbers = [number for task, number in readers.read_shards if task == "reading"]
     assert len(numbers) > 4
     assert numbers != sorted(numbers)

@@ -9,7 +9,7 @@ import pytest
 
 import tiny
 from topicscope.errors import InputError, RunError
-from topicscope.probing import token_cache
+from topicscope.probing import token_cache, tokenise
 from topicscope.probing.alignment import align_units
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.token_cache import TokenCache, cache_key, prune, tokens_of
@@ -58,7 +58,7 @@ def test_what_is_read_back_is_what_was_aligned(
     block: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against the lists in memory, with the rows of one document together."""
-    monkeypatch.setattr(token_cache, "UNITS_PER_BLOCK", block)
+    monkeypatch.setattr(tokenise, "UNITS_PER_BLOCK", block)
     chosen = ProbeOptions.checked(**options)
     units, counts = sample_units(corpus(), chosen.unit, chosen.max_units, chosen.seed)
     aligned, coverage = align_units(tiny.tokenizer_for("bert"), units, max_length=tiny.MAX_LENGTH, pieces=chosen.pieces)
@@ -79,7 +79,7 @@ def test_what_is_read_back_is_what_was_aligned(
 
 def test_a_second_reading_makes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tokens()
-    monkeypatch.setattr(token_cache, "align_units", lambda *_, **__: pytest.fail("tokenised again"))
+    monkeypatch.setattr(tokenise, "align_units", lambda *_, **__: pytest.fail("tokenised again"))
     second = tokens()
     assert second[:] == first[:]
     assert second.folder == first.folder == root / first.folder.name
@@ -158,7 +158,7 @@ def test_no_room_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(token_cache, "_build", full)
+    monkeypatch.setattr(token_cache, "build_tokens", full)
     with pytest.raises(RunError, match=r"(?s)No space left.*TOPICSCOPE_CACHE"):
         tokens()
 

@@ -7,19 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
+
+from transformers import PreTrainedTokenizerBase
 
 from topicscope.cluster.connection import connected
 from topicscope.cluster.pool import TRIES, Pool
 from topicscope.cluster.preflight import check_gpus, check_nodes
 from topicscope.cluster.tasks import run_tasks
+from topicscope.cluster.tokenising import aligned_blocks
 from topicscope.errors import InputError
 from topicscope.jobs import Failed, Finished, Job
+from topicscope.probing.alignment import AlignedUnit, Coverage
 from topicscope.probing.elsewhere import ModelSource, ShardLost, ShardRead
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.pass_state import Shard
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.token_cache import TokenCache
+from topicscope.topics.units import Unit
 
 
 class Cluster:
@@ -74,6 +79,24 @@ class Cluster:
         """See `jobs.Runner.run`; at most `workers` at once, each job at most `TRIES` times."""
         assert self._ray is not None, "a cluster is used inside its with-block"
         return run_tasks(self._ray, work, jobs, at_once=self.workers or self._room(), gpus=self.gpus_per_worker)
+
+    def align(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        blocks: Iterator[Sequence[Unit]],
+        *,
+        max_length: int,
+        pieces: Literal["skip", "merge"],
+    ) -> Iterator[tuple[list[AlignedUnit], Coverage]]:
+        """What `align_units` gives for each block of units, in their order, done by as many tasks as there is room for.
+
+        Raises:
+            InputError: as `align_units`.
+            RunError: a block was tried several times in vain.
+        """
+        room = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        at_once = min(self.workers or room, room)
+        return aligned_blocks(self._ray, tokenizer, blocks, max_length=max_length, pieces=pieces, at_once=at_once)
 
     def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
         """Start the workers with the model, and wait for the first of them.

@@ -3,12 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from transformers import PreTrainedTokenizerBase
+
+from topicscope.probing.alignment import AlignedUnit, Coverage
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.pass_state import Shard
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.token_cache import TokenCache
+from topicscope.topics.units import Unit
 
 
 class ModelSource(NamedTuple):
@@ -54,6 +58,16 @@ class Elsewhere(Protocol):
 
     def check(self, folder: Path) -> None:
         """Before any work: make sure that whoever reads can be used, and sees `folder`, that of the run."""
+
+    def align(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        blocks: Iterator[Sequence[Unit]],
+        *,
+        max_length: int,
+        pieces: Literal["skip", "merge"],
+    ) -> Iterator[tuple[list[AlignedUnit], Coverage]]:
+        """What `alignment.align_units` gives for each block of units, in their order."""
 
     def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
         """Get ready to read these tokens with this model."""

@@ -23,9 +23,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from typing import overload
 
@@ -35,21 +33,22 @@ from transformers import PreTrainedTokenizerBase
 import topicscope.probing.alignment as alignment_module
 import topicscope.probing.spelling as spelling_module
 import topicscope.probing.token_arrays as arrays_module
+import topicscope.probing.tokenise as tokenise_module
 import topicscope.topics.units as units_module
 import topicscope.topics.words as words_module
 from topicscope.errors import InputError, RunError
-from topicscope.probing.alignment import AlignedUnit, Coverage, align_units
+from topicscope.probing.alignment import AlignedUnit, Coverage
 from topicscope.probing.options import ProbeOptions
-from topicscope.probing.token_arrays import NO_WORD, Columns, open_array
+from topicscope.probing.token_arrays import NO_WORD, open_array
+from topicscope.probing.tokenise import AlignBlocks, build_tokens
 from topicscope.progress import Progress
-from topicscope.records.files import read_json, write_json
+from topicscope.records.cache import cache_folder
+from topicscope.records.files import read_json
 from topicscope.records.folder import TemporaryFolder
 from topicscope.topics.text import Corpus
-from topicscope.topics.units import UnitCounts, UnitReader
-from topicscope.topics.wikipedia import cache_folder
+from topicscope.topics.units import UnitCounts
 from topicscope.topics.words import WordSplitter, split_words
 
-UNITS_PER_BLOCK = 1024
 KEPT_TOKENS = 500_000  # fewer are tokenised again in seconds
 KEPT_BYTES = 20_000_000_000
 
@@ -141,10 +140,12 @@ def tokens_of(
     splitter: WordSplitter = split_words,
     progress: Progress,
     folder: Path | None = None,
+    align: AlignBlocks | None = None,
 ) -> TokenCache:
     """The windows that a model with this tokenizer reads of the corpus: from the cache, or made now.
 
-    folder: where they are kept in place of the cache, and taken from if they are there.
+    folder: where they are kept in place of the cache, and taken from if they are there. align: who tokenises
+    instead of this process, unless words are split in a way of one's own.
 
     Raises:
         InputError: as `UnitReader`, `Corpus` and `align_units`.
@@ -161,7 +162,7 @@ def tokens_of(
             return found
     owner = _building(root)
     try:
-        _build(owner.path, tokenizer, corpus, options, max_length, splitter, progress)
+        build_tokens(owner.path, tokenizer, corpus, options, max_length, splitter, progress, align)
     except OSError as error:
         raise RunError(
             "there is no room for the tokens",
@@ -196,7 +197,7 @@ def _usable(folder: Path) -> TokenCache | None:
 def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: ProbeOptions, max_length: int) -> str:
     """Hexadecimal name of everything that decides the content: tokenizer, text, units, code and libraries."""
     backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else ""
-    modules = (alignment_module, spelling_module, arrays_module, units_module, words_module)
+    modules = (alignment_module, spelling_module, arrays_module, tokenise_module, units_module, words_module)
     code = [Path(str(module.__file__)).read_bytes() for module in modules]
     made_of = {
         "tokenizer": [hashlib.sha256(backend.encode()).hexdigest(), type(tokenizer).__name__, tokenizer.unk_token_id],
@@ -228,52 +229,3 @@ def _building(root: Path) -> TemporaryFolder:
         root.mkdir(parents=True, exist_ok=True)
         return TemporaryFolder(root)
     return TemporaryFolder()
-
-
-def _build(
-    folder: Path,
-    tokenizer: PreTrainedTokenizerBase,
-    corpus: Corpus,
-    options: ProbeOptions,
-    max_length: int,
-    splitter: WordSplitter,
-    progress: Progress,
-) -> None:
-    reader = UnitReader(corpus, options.unit, options.language, progress, splitter=splitter)
-    units = reader.units() if options.max_units is None else iter(reader.sample(options.max_units, options.seed))
-    coverage, vocabulary = Coverage(), dict[str, int]()
-    with Columns(folder) as columns:
-        number = 0
-        while block := list(islice(units, UNITS_PER_BLOCK)):
-            runs = [columns.run_of(unit) for unit in block]
-            aligned, counts = align_units(
-                tokenizer, block, splitter=splitter, max_length=max_length, pieces=options.pieces
-            )
-            coverage += counts
-            columns.append(aligned, number, runs, vocabulary)
-            number += len(block)
-    documents = _group(folder)
-    reader.counts.documents_kept = len(np.unique(documents))
-    windows = open_array(folder / "run.npy")
-    write_json(folder / "words.json", list(vocabulary))
-    header = {
-        "unit_counts": asdict(reader.counts),
-        "coverage": coverage.as_dict(),
-        "windows": len(windows),
-        "documents": len(np.unique(documents[windows])),
-    }
-    write_json(folder / "header.json", header)
-
-
-def _group(folder: Path) -> np.ndarray:
-    """Write order.npy and document_ends.npy; returns the document of each run, numbered by first appearance."""
-    digests = np.load(folder / "digests.npy")
-    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
-    documents = first[inverse]  # the first run of the same id
-    runs = open_array(folder / "run.npy")
-    order = np.argsort(documents[runs], kind="stable")
-    np.save(folder / "order.npy", order)
-    grouped = documents[runs][order]
-    np.save(folder / "document_ends.npy", np.flatnonzero(np.diff(grouped, append=-1)) + 1)
-    (folder / "digests.npy").unlink()
-    return np.asarray(documents)
