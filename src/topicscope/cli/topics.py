@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,12 @@ from cyclopts import Parameter
 from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
+from topicscope.jobs import Runner
 from topicscope.topics import lda
 from topicscope.topics.coherence import TOP_WORDS, coherence
 from topicscope.topics.engines import Engine, fit_with
+from topicscope.topics.sampling import sample_documents
+from topicscope.topics.stream import MAX_WORDS, Rate, fit_stream
 from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
 from topicscope.topics.topics_file import WordList, load_any, save_topics
 
@@ -37,6 +41,12 @@ def fit(
     min_count: Whole = lda.MIN_COUNT,
     sweeps: Whole | None = None,
     seed: Whole = 0,
+    stream: Annotated[bool, Parameter(negative=())] = False,
+    max_words: Whole | None = None,
+    sample: Whole | None = None,
+    sample_seed: Whole | None = None,
+    cluster: str | None = None,
+    workers: Whole | None = None,
     overwrite: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
     progress: ProgressStyle = "auto",
@@ -46,7 +56,7 @@ def fit(
     Args:
         corpus: text, JSONL, CSV, Parquet or MediaWiki dump, compressed or not; a folder of .txt; wikipedia-sample.
         topics: number of topics.
-        engine: tomotopy (Gibbs sampling), gensim (never holds the text in memory) or sklearn; the last two are extras.
+        engine: tomotopy (Gibbs sampling), gensim (holds no text, but every word) or sklearn; the last two are extras.
         output: the topics file to write.
         text_column: column or JSON key of the text (default: text).
         id_column: column or JSON key of the document's id (default: its number).
@@ -55,12 +65,19 @@ def fit(
         max_document_bytes: a longer document or line is a bad one.
         language: whose stop words are left out (ISO 639-1).
         min_count: least number of occurrences of a word in the vocabulary.
-        sweeps: sweeps over the text (default: 300 of tomotopy, 10 of the others).
+        sweeps: sweeps over the text (default: 300 of tomotopy, 10 of the others, 1 with --stream).
         seed: of the sampler.
+        stream: with --engine gensim, read the text once, in memory that grows neither with it nor with its words.
+        max_words: with --stream, the most words that topics may know (default: 100,000).
+        sample: fit to so many documents, drawn by a seed.
+        sample_seed: of the sample (default: 0).
+        cluster: with --stream, who does the work of a batch: local (processes of this machine), auto or ray://HOST:PORT.
+        workers: of the cluster; as many as it has room for unless given.
         overwrite: replace the output file.
         json: print one JSON document instead of a table.
         progress: how progress is shown on stderr.
     """
+    _require_fitting(engine, stream, max_words, sample, sample_seed, cluster)
     _require_writable(output, overwrite)
     text = open_corpus(
         corpus,
@@ -70,21 +87,22 @@ def fit(
         on_error=on_error,
         max_document_bytes=max_document_bytes,
     )
-    with show_progress(progress) as shown:
-        passages = lda.CorpusPassages(text)
-        fitted = fit_with(
-            engine,
-            passages,
-            topics,
-            sweeps=sweeps,
-            seed=seed,
-            min_count=min_count,
-            language=language,
-            progress=shown,
-        )
-        cohering = coherence(fitted.top_words(TOP_WORDS), passages).to_dict()
-    found = {"name": text.name, "sha256": text.fingerprint(), "skipped": text.skipped}
-    fitted = lda.Topics(fitted.model, {**fitted.provenance, "corpus": found, "coherence": cohering})
+    with show_progress(progress) as shown, _runner(cluster, workers) as runner:
+        drawn = None if sample is None else sample_documents(text, sample, sample_seed or 0, shown)
+        read = text if drawn is None else drawn.corpus
+        passages = lda.CorpusPassages(read)
+        options: dict[str, Any] = {"seed": seed, "min_count": min_count, "language": language, "progress": shown}
+        if stream:
+            most = MAX_WORDS if max_words is None else max_words
+            rate = Rate() if sweeps is None else Rate(passes=sweeps)
+            fitted = fit_stream(passages, topics, rate=rate, max_words=most, runner=runner, **options)
+        else:
+            fitted = fit_with(engine, passages, topics, sweeps=sweeps, **options)
+        known = fitted.provenance
+        cohering = known.get("coherence") or coherence(fitted.top_words(TOP_WORDS), passages).to_dict()
+    found = {"name": read.name, "sha256": read.fingerprint(), "skipped": read.skipped}
+    found |= {} if drawn is None else {"sample": drawn.provenance}
+    fitted = lda.Topics(fitted.model, {**known, "corpus": found, "coherence": cohering})
     save_topics(output, fitted)
     if json:
         print_json({**_summary(fitted, 10, cohering), "file": str(output)})
@@ -125,6 +143,53 @@ def show(
         print_json(_summary(topics, words, known))
     else:
         _print(topics, words, known)
+
+
+def _require_fitting(
+    engine: Engine,
+    stream: bool,
+    max_words: int | None,
+    sample: int | None,
+    sample_seed: int | None,
+    cluster: str | None,
+) -> None:
+    """Options that say nothing, or that an engine cannot follow, are refused and not ignored."""
+    if stream and engine != "gensim":
+        raise InputError(
+            "--stream is of the engine gensim",
+            received=f"--engine {engine}, which holds the words of the text in memory",
+            expected="--engine gensim --stream",
+            advice="add --engine gensim, or fit to a part of the text by --sample N instead of --stream",
+        )
+    if cluster is not None and not stream:
+        why = {
+            "tomotopy": "its Gibbs sampling is one chain, in which every word waits for the one before",
+            "sklearn": "it holds the whole text in one process",
+            "gensim": "without --stream its batches are too small to share",
+        }
+        raise InputError(
+            "this fit cannot be done on a cluster",
+            received=f"--engine {engine}: {why[engine]}",
+            expected="--engine gensim --stream",
+            advice="leave out --cluster, perhaps with --sample N; or add --engine gensim --stream",
+        )
+    for needed, given, option, value in (
+        (stream, "--stream", "--max-words", max_words),
+        (sample is not None, "--sample N", "--sample-seed", sample_seed),
+    ):
+        if value is not None and not needed:
+            raise InputError(f"{option} means nothing without {given}", received=f"{option} {value}", expected=given)
+
+
+def _runner(cluster: str | None, workers: int | None) -> AbstractContextManager[Runner | None]:
+    """The cluster asked for, if any."""
+    if cluster is None:
+        if workers is not None:
+            raise InputError("--workers are of a cluster", expected="--cluster local, auto or ray://HOST:PORT as well")
+        return nullcontext()
+    from topicscope.cluster import Cluster
+
+    return Cluster(cluster, workers=workers)
 
 
 def _require_writable(output: Path, overwrite: bool) -> None:
@@ -178,8 +243,18 @@ def _print(topics: lda.Topics | WordList, words: int, cohering: Mapping[str, Any
     print_table(title, tuple(columns), list(zip(*columns.values(), strict=True)), caption)
     for line in _coherence_lines(cohering, columns["topic"]):
         print(line)
+    sample = (known.get("corpus") or {}).get("sample")
+    if sample:
+        print_lines([_sample_line(sample)])
     for warning in known.get("warnings", []):
         print(f"warning: {warning}")
+
+
+def _sample_line(sample: Mapping[str, Any]) -> str:
+    line = f"a sample of {sample['documents_drawn']} of {sample['documents_of_the_whole']} documents"
+    if sample["documents_drawn"] < sample["documents_asked_for"]:
+        return f"all {sample['documents_drawn']} documents: {sample['documents_asked_for']} were asked for"
+    return f"{line}, drawn by seed {sample['seed']}"
 
 
 def _coherence_lines(cohering: Mapping[str, Any] | None, labels: Sequence[str]) -> Iterator[str]:

@@ -74,6 +74,11 @@ def coherence(
     top_words: Sequence[Sequence[str]], passages: Iterable[str], *, splitter: WordSplitter = split_words
 ) -> Coherence:
     """Coherence of topics given by their likeliest words, in one reading of the passages."""
+    return coherence_in(top_words, ([normalise_word(word.text) for word in splitter(text)] for text in passages))
+
+
+def coherence_in(top_words: Sequence[Sequence[str]], passages: Iterable[Iterable[str]]) -> Coherence:
+    """`coherence` in passages that are split already, into words as `normalise_word` gives them."""
     lists = [list(dict.fromkeys(map(normalise_word, words))) for words in top_words]
     number = {word: i for i, word in enumerate(dict.fromkeys(word for words in lists for word in words))}
     wanted = {tuple(sorted((number[a], number[b]))) for words in lists for a, b in combinations(words, 2)}
@@ -85,8 +90,7 @@ def coherence(
     read = 0
     for passage in passages:
         read += 1
-        words = (normalise_word(word.text) for word in splitter(passage))
-        present = {number[word] for word in words if word in number}
+        present = {number[word] for word in passage if word in number}
         for i in present:
             singles[i] += 1
             for j in partners[i] & present:

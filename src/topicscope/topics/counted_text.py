@@ -51,21 +51,7 @@ class CountedText:
                 expected="the same passages each time: they are read twice",
                 advice="pass list(passages), or an object whose __iter__ opens the source anew",
             )
-        if not documents:
-            raise InputError(
-                "no word is left to fit topics to",
-                received=f"{self.passages} passages, none with a word seen {self.min_count} times that is no stop word",
-                expected="text in the language of the stop words",
-                advice="give more text, lower the minimum count, or check language and text column",
-            )
-        if num_topics > documents:
-            raise InputError(
-                "more topics than documents",
-                received=f"{num_topics} topics for {documents} passages with a word of the vocabulary "
-                f"({self.passages} in all)",
-                expected=f"at most {documents} topics",
-                advice="ask for fewer topics or give more text",
-            )
+        require_enough(num_topics, documents, self.passages, self.min_count)
 
     def provenance(self, documents: int) -> dict[str, Any]:
         """What is written of the text with the topics; documents: passages with a word of the vocabulary."""
@@ -104,7 +90,7 @@ def count_text(
     Raises:
         InputError: an iterator that can be read only once, or an unknown language.
     """
-    _require_rereadable(passages)
+    require_rereadable(passages)
     stops = load_stop_words(language) if stop_words is None else frozenset(map(normalise_word, stop_words))
     counts: Counter[str] = Counter()
     lengths = WordLengths()
@@ -130,7 +116,26 @@ def count_text(
     )
 
 
-def _require_rereadable(passages: Iterable[str]) -> None:
+def require_enough(num_topics: int, documents: int, passages: int, min_count: int) -> None:
+    """Raise InputError where no passage has a word of the vocabulary, or fewer have than there are topics."""
+    if not documents:
+        raise InputError(
+            "no word is left to fit topics to",
+            received=f"{passages} passages, none with a word seen {min_count} times that is no stop word",
+            expected="text in the language of the stop words",
+            advice="give more text, lower the minimum count, or check language and text column",
+        )
+    if num_topics > documents:
+        raise InputError(
+            "more topics than documents",
+            received=f"{num_topics} topics for {documents} passages with a word of the vocabulary ({passages} in all)",
+            expected=f"at most {documents} topics",
+            advice="ask for fewer topics or give more text",
+        )
+
+
+def require_rereadable(passages: Iterable[str]) -> None:
+    """Raise InputError for one text, and for an iterator that can be read only once."""
     if isinstance(passages, str):
         raise InputError("one text instead of passages", received="a str", expected="an iterable of texts, a list say")
     if iter(passages) is passages:

@@ -74,7 +74,7 @@ def fit_with(
     if engine not in _ENGINES:
         raise InputError("unknown engine", received=engine, expected="tomotopy, gensim or sklearn")
     name, package, lambdas = _ENGINES[engine]
-    _require_installed(engine, package)
+    require_installed(engine, package)
     passes = PASSES if sweeps is None else sweeps
     lda.require_options(num_topics, seed, min_count, sweeps=passes)
     progress = SilentProgress() if progress is None else progress
@@ -198,7 +198,8 @@ _ENGINES: dict[str, tuple[str, str, Callable[[_Bags, int, int, int], np.ndarray]
 }
 
 
-def _require_installed(engine: str, package: str) -> None:
+def require_installed(engine: str, package: str) -> None:
+    """Raise InputError where the library of an engine is not here."""
     try:
         metadata.version(package)
     except metadata.PackageNotFoundError as error:
