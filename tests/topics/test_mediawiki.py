@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topicscope.errors import InputError
+from topicscope.records.cache import cache_folder
 from topicscope.topics import wikipedia
 from topicscope.topics.source import Faults
 from topicscope.topics.text import Document, open_corpus, wikipedia_sample
@@ -265,11 +266,11 @@ def test_without_gensim_the_error_says_what_to_install(monkeypatch: pytest.Monke
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TOPICSCOPE_CACHE", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert wikipedia.cache_folder() == tmp_path
+    assert cache_folder() == tmp_path
     monkeypatch.delenv("TOPICSCOPE_CACHE")
-    assert wikipedia.cache_folder() == Path("/x/topicscope")
+    assert cache_folder() == Path("/x/topicscope")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert wikipedia.cache_folder() == Path.home() / ".cache" / "topicscope"
+    assert cache_folder() == Path.home() / ".cache" / "topicscope"
 
 
 @pytest.mark.parametrize(

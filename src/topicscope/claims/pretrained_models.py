@@ -29,7 +29,7 @@ from topicscope.probing.loading import load_model
 from topicscope.probing.minilm import INSTALL, PACKAGE, minilm_folder
 from topicscope.probing.model import ModelView
 from topicscope.records import replaced_folder
-from topicscope.topics.wikipedia import cache_folder
+from topicscope.records.cache import cache_folder
 
 Kind = Literal["masked", "sentence encoder", "causal", "encoder"]
 

@@ -29,10 +29,10 @@ import topicscope.topics.units as units_module
 from topicscope.errors import InputError
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import read_json, replaced_folder, write_json
+from topicscope.records.cache import cache_folder
 from topicscope.records.files import sha256_of_file
 from topicscope.topics.text import Corpus
 from topicscope.topics.units import passages
-from topicscope.topics.wikipedia import cache_folder
 from topicscope.training.checkpoint import (
     Checkpoint,
     flatten_optimizer,

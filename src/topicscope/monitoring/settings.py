@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from topicscope.errors import InputError
 from topicscope.monitoring.probe_set import MonitorTopics, read_given
 from topicscope.monitoring.schedule import Every, Share, grid, share_of
-from topicscope.probing.inputs import Documents
+from topicscope.probing.inputs import Documents, corpus_of
 from topicscope.probing.topic_source import Given
-from topicscope.topics.text import Corpus, corpus_from, open_corpus
+from topicscope.topics.text import Corpus
 
 ON_ERROR = ("log", "raise")
 Log = Callable[[int, Mapping[str, float]], None]
@@ -46,14 +45,10 @@ class Settings:
         """Open what is named and refuse what cannot be used.
 
         Raises:
-            InputError: see `read_given`, `open_corpus`, `grid` and `share_of`; an unknown `on_error`.
+            InputError: see `read_given`, `corpus_of`, `grid` and `share_of`; an unknown `on_error`.
         """
         if on_error not in ON_ERROR:
             raise InputError("unknown on_error", received=on_error, expected='"log" or "raise"')
         grid(every, None)
-        if isinstance(documents, Corpus):
-            corpus = documents
-        else:
-            corpus = open_corpus(documents) if isinstance(documents, (str, Path)) else corpus_from(documents)
         share = share_of(budget)
-        return cls(read_given(topics), corpus, every, share, on_error, threshold, language, seed, log)
+        return cls(read_given(topics), corpus_of(documents), every, share, on_error, threshold, language, seed, log)

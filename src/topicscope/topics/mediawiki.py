@@ -5,7 +5,6 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from mwparserfromhell.parser import ParserError
 
@@ -113,7 +112,7 @@ class DumpTarget:
 
 
 def read_pages(
-    stream: io.BufferedIOBase, where: Path, max_bytes: int = MAX_DOCUMENT_BYTES
+    stream: io.BufferedIOBase | io.RawIOBase, where: object, max_bytes: int = MAX_DOCUMENT_BYTES
 ) -> Iterator[tuple[Page, Namespaces]]:
     """Every page of a dump, with the names that the site gives to files and categories.
 
@@ -129,7 +128,7 @@ def read_pages(
     events = silent = 0
     try:
         while chunk:
-            chunk = stream.read(_CHUNK)
+            chunk = stream.read(_CHUNK) or b""
             if chunk:
                 parser.feed(chunk)
             else:
@@ -166,9 +165,9 @@ def read_pages(
         ) from error
 
 
-def read_dump(stream: io.BufferedIOBase, source: Source, faults: Faults) -> Iterator[Document]:
+def read_dump(stream: io.BufferedIOBase | io.RawIOBase, source: Source, faults: Faults) -> Iterator[Document]:
     """The articles as plain prose; id = page title. Redirects, other namespaces and other content are counted."""
-    where = source.path
+    where = source.label
     for page, namespaces in read_pages(stream, where, source.max_document_bytes):
         if page.too_large:
             source.bad_length(faults, f"{where}, {page.title}")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from topicscope.errors import InputError
+from topicscope.records.places import Place, name_of, suffix_of
 from topicscope.topics.mediawiki import read_dump
 from topicscope.topics.source import (
     COMPRESSIONS,
@@ -18,10 +19,8 @@ from topicscope.topics.source import (
     Faults,
     SkippedLine,
     Source,
-    check_encoding,
     decoded_lines,
     is_encodable,
-    not_decodable,
     open_bytes,
 )
 
@@ -33,35 +32,13 @@ _COMPRESSED_PARQUET = 2**30
 Reader = Callable[[Source, Faults], Iterator[Document]]
 
 
-def reader_of(source: Source) -> Reader:
-    """The reader for a source, by its extension.
-
-    Raises:
-        InputError: nothing there, unknown extension, unknown or unusable encoding.
-    """
-    check_encoding(source.encoding)
-    path = source.path
-    if not path.exists():
-        raise InputError(
-            "no such file or folder",
-            received=path,
-            expected='an existing path, or "wikipedia-sample"',
-        )
-    if path.is_dir():
-        return read_folder
-    name = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSIONS else path.name
+def kind_by_name(path: Place) -> str | None:
+    """The key in `READERS` that the end of a file's name says, if any: "txt", "parquet", …"""
+    suffix = suffix_of(path)
+    name = name_of(path).removesuffix(suffix) if suffix in COMPRESSIONS else name_of(path)
     # Parts of a Wikipedia dump are called …articles1.xml-p1p41242.bz2.
     found = re.search(r"\.(?:(\w+)|(xml)-[\w-]+)$", name)
-    reader = READERS.get((found[1] or found[2]).lower()) if found else None
-    if reader is None:
-        raise InputError(
-            "unknown kind of file",
-            received=path.name,
-            expected=f"a folder of .txt, or a file in {', '.join('.' + kind for kind in READERS)}, "
-            "each also with .gz, .bz2 or .zst",
-            advice="rename or convert it",
-        )
-    return reader
+    return (found[1] or found[2]).lower() if found else None
 
 
 def row_document(faults: Faults, where: str, text: object, identity: object) -> Document | None:
@@ -88,7 +65,7 @@ def require_columns(source: Source, columns: list[str]) -> None:
             raise InputError(
                 f'no column "{column}"' if column not in columns else f'more than one column "{column}"',
                 received=f"columns {', '.join(columns)}" if columns else "no columns",
-                where=str(source.path),
+                where=source.label,
                 advice=f"name one of them by {option}",
             )
 
@@ -99,32 +76,10 @@ def read_lines(source: Source, faults: Faults) -> Iterator[Document]:
         for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
             if isinstance(line, SkippedLine):
                 continue
-            where = f"{source.path}, line {number}"
+            where = f"{source.label}, line {number}"
             document = row_document(faults, where, line.rstrip("\r\n"), number)
             if document is not None:
                 yield document
-
-
-def read_folder(source: Source, faults: Faults) -> Iterator[Document]:
-    """A folder of .txt files (compressed or not, subfolders too), one document a file, in the order of their paths."""
-    for path in sorted(path for path in source.path.rglob("*") if path.is_file()):
-        name = path.relative_to(source.path).as_posix()
-        if not re.search(r"\.txt(\.gz|\.bz2|\.zst)?$", name):
-            faults.skip("not a .txt file")
-            continue
-        with open_bytes(path) as stream:
-            data = stream.read(source.max_document_bytes + 1)
-        if len(data) > source.max_document_bytes:
-            source.bad_length(faults, path)
-            continue
-        try:
-            text = data.removeprefix(b"\xef\xbb\xbf").decode(source.encoding)
-        except UnicodeDecodeError as error:
-            faults.bad("not valid text", not_decodable(Source(path, encoding=source.encoding), data, error, 0, 1))
-            continue
-        document = row_document(faults, str(path), text.replace("\r\n", "\n"), name)
-        if document is not None:
-            yield document
 
 
 def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
@@ -133,7 +88,7 @@ def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
         for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
             if isinstance(line, SkippedLine):
                 continue
-            where = f"{source.path}, line {number}"
+            where = f"{source.label}, line {number}"
             if not line.strip():
                 faults.skip("blank line")
                 continue
@@ -209,7 +164,7 @@ def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Docu
                 faults.skip("blank line")
                 continue
             number += 1
-            where = f"{source.path}, line {rows.line_num}"
+            where = f"{source.label}, line {rows.line_num}"
             if len(row) != len(columns):
                 problem = problem or f"{len(row)} fields, while the header has {len(columns)}"
                 misfit = InputError("a row does not fit the table", received=problem, where=where, advice=SKIP_ADVICE)
@@ -223,21 +178,24 @@ def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Docu
 
 
 def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
-    """The rows of a Parquet file, batch by batch."""
-    with open_bytes(source.path) as stream:
+    """The rows of a Parquet file, a group of rows in memory at a time, of which only the columns needed are fetched."""
+    with open_bytes(source.path, seeks=True) as stream:
         # Parquet is read from its end, which a compressed stream cannot seek. Repeated texts stay one until used.
-        file = stream if source.path.suffix not in COMPRESSIONS else pa.BufferReader(_whole(source, stream))
-        schema = pq.read_schema(file)
+        file = stream if suffix_of(source.path) not in COMPRESSIONS else pa.BufferReader(_whole(source, stream))
+        table = pq.ParquetFile(file, pre_buffer=False)
+        schema = table.schema_arrow
         require_columns(source, schema.names)
-        repeated = [source.text_column] if pa.types.is_string(schema.field(source.text_column).type) else []
-        table = pq.ParquetFile(file, read_dictionary=repeated)
+        if pa.types.is_string(schema.field(source.text_column).type):
+            table = pq.ParquetFile(
+                file, metadata=table.metadata, read_dictionary=[source.text_column], pre_buffer=False
+            )
         number = 0
         columns = [column for column in (source.text_column, source.id_column) if column is not None]
-        for batch in table.iter_batches(_BATCH_ROWS, columns=columns):
+        for batch in _batches(table, columns):
             texts = batch.column(source.text_column)
             for row in range(batch.num_rows):
                 number += 1
-                where = f"{source.path}, row {number}"
+                where = f"{source.label}, row {number}"
                 try:
                     text = texts[row].as_py()
                     identity = batch.column(source.id_column)[row].as_py() if source.id_column else number
@@ -252,13 +210,18 @@ def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
                     yield document
 
 
-def _whole(source: Source, stream: io.BufferedIOBase) -> bytes:
-    data = stream.read(_COMPRESSED_PARQUET + 1)
+def _batches(table: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    for group in range(table.num_row_groups):
+        yield from table.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns)
+
+
+def _whole(source: Source, stream: io.BufferedIOBase | io.RawIOBase) -> bytes:
+    data = stream.read(_COMPRESSED_PARQUET + 1) or b""
     if len(data) > _COMPRESSED_PARQUET:
         raise InputError(
             "a compressed Parquet file is too large to be unpacked in memory",
             received=f"more than {_COMPRESSED_PARQUET} bytes",
-            where=source.path,
+            where=source.label,
             advice="unpack it first; Parquet is compressed inside already",
         )
     return data

@@ -15,6 +15,7 @@ from typing import Literal
 import pyarrow as pa
 
 from topicscope.errors import InputError
+from topicscope.records.places import Place, open_place, shown, suffix_of, without_secrets
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 OnError = Literal["stop", "skip"]
@@ -58,13 +59,18 @@ def is_encodable(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """A file or folder with what the user said about it."""
+    """A file or folder, of this machine or of a storage, with what the user said about it."""
 
-    path: Path
+    path: Place
     text_column: str = "text"
     id_column: str | None = None
     encoding: str = "utf-8"
     max_document_bytes: int = MAX_DOCUMENT_BYTES
+
+    @property
+    def label(self) -> str:
+        """What the file is called in messages."""
+        return shown(self.path)
 
     def bad_length(self, faults: Faults, where: object) -> None:
         """Report a document (or line) that is longer than allowed, which may be a decompression bomb."""
@@ -80,28 +86,31 @@ class Source:
 
 
 @contextmanager
-def open_bytes(path: Path) -> Iterator[io.BufferedIOBase]:
+def open_bytes(path: Place, *, seeks: bool = False) -> Iterator[io.BufferedIOBase | io.RawIOBase]:
     """The decompressed bytes of a file.
 
-    Arrow decompresses, because it notices a truncated stream in all three formats.
+    Arrow decompresses, because it notices a truncated stream in all three formats. seeks: see `open_place`.
 
     Raises:
         InputError: missing, unreadable, truncated or not compressed as its name says.
     """
+    suffix = suffix_of(path)
     try:
-        with open(path, "rb") as raw:
-            if path.suffix not in COMPRESSIONS:
+        with open_place(path, seeks=seeks and suffix not in COMPRESSIONS) as raw:
+            if suffix not in COMPRESSIONS:
                 yield raw
                 return
-            with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), COMPRESSIONS[path.suffix])) as stream:
+            with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), COMPRESSIONS[suffix])) as stream:
                 yield stream
     except (OSError, pa.ArrowException) as error:
         raise InputError(
             "the file cannot be read",
-            received=getattr(error, "strerror", None) or str(error),
-            expected=f"a complete {path.suffix} file" if path.suffix in COMPRESSIONS else "a readable file",
-            where=path,
-            advice="check path and permissions; copy or download it again if it is truncated",
+            received=without_secrets(getattr(error, "strerror", None) or str(error)),
+            expected=f"a complete {suffix} file" if suffix in COMPRESSIONS else "a readable file",
+            where=shown(path),
+            advice="check path and permissions; copy or download it again if it is truncated"
+            if isinstance(path, Path)
+            else "check permissions, credentials and network; run again if the connection broke off",
         ) from error
 
 
@@ -122,7 +131,7 @@ def check_encoding(encoding: str) -> None:
         )
 
 
-def decoded_lines(source: Source, stream: io.BufferedIOBase, faults: Faults) -> Iterator[str]:
+def decoded_lines(source: Source, stream: io.BufferedIOBase | io.RawIOBase, faults: Faults) -> Iterator[str]:
     """The lines of a stream as text, line breaks kept.
 
     With on_error="skip" an undecodable byte becomes a lone surrogate, by which `row_document` knows the row to leave
@@ -135,7 +144,7 @@ def decoded_lines(source: Source, stream: io.BufferedIOBase, faults: Faults) -> 
     while line := stream.readline(source.max_document_bytes + 1):
         number += 1
         if len(line) > source.max_document_bytes and not line.endswith(b"\n"):
-            source.bad_length(faults, f"{source.path}, line {number}")
+            source.bad_length(faults, f"{source.label}, line {number}")
             while line and not line.endswith(b"\n"):
                 offset += len(line)
                 line = stream.readline(_SKIPPED_AT_ONCE)
@@ -165,6 +174,6 @@ def not_decodable(source: Source, data: bytes, error: UnicodeDecodeError, offset
         f"the file is not {source.encoding} text",
         received=f"byte 0x{data[start]:02x} at offset {offset + start} ({error.reason})",
         expected=f"{source.encoding} text",
-        where=f"{source.path}, line {line + data.count(10, 0, start)}",
+        where=f"{source.label}, line {line + data.count(10, 0, start)}",
         advice="name the encoding with --encoding (latin-1, cp1252, …), or use --on-error skip",
     )

@@ -12,7 +12,8 @@ from typing import get_args
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.topics.readers import reader_of
+from topicscope.records.places import Place, name_of, place_of
+from topicscope.topics.folders import reader_of
 from topicscope.topics.source import MAX_DOCUMENT_BYTES, Document, Faults, OnError, Source, is_encodable
 from topicscope.topics.wikipedia import read_sample, sample_dump
 
@@ -79,7 +80,7 @@ class Corpus:
 
 
 def open_corpus(
-    source: str | Path,
+    source: str | Place,
     *,
     text_column: str | None = None,
     id_column: str | None = None,
@@ -87,25 +88,33 @@ def open_corpus(
     on_error: OnError = "stop",
     max_document_bytes: int = MAX_DOCUMENT_BYTES,
 ) -> Corpus:
-    """The corpus in a file or folder, or "wikipedia-sample".
+    """The corpus in a file or folder, of this machine or at a URL of a storage, or "wikipedia-sample".
 
     | source | documents | default id |
     | --- | --- | --- |
     | .txt | one a line | line number |
     | folder of .txt | one a file, subfolders too | path inside the folder |
+    | folder of shards (.parquet, .jsonl, .csv, .tsv, .xml) | as in one file, by name | path inside:number, page title |
+    | pattern, such as data/train-*.parquet | as in a folder of what matches it | as there |
     | .jsonl, .ndjson, .json | one JSON object a line | line number |
     | .csv, .tsv | one a row, with a header | row number |
     | .parquet | one a row | row number |
     | .xml | articles of a MediaWiki dump, stripped of markup | page title |
 
-    Each also with .gz, .bz2 or .zst behind it. Numbers count from 1. `text_column` ("text" by default) and
-    `id_column` name the columns or JSON keys. With on_error="skip" bad lines are left out and counted in
-    `Corpus.skipped`. A document or line of more than `max_document_bytes` bytes is bad too, so that a decompression
-    bomb cannot fill the memory. The first document is read at once, so that most errors come before any work is done.
+    Each also with .gz, .bz2 or .zst behind it. Any of them may be a URL that fsspec knows (s3://, gs://, az://,
+    https://, memory://, …), with the package for it installed (s3fs, gcsfs, adlfs, aiohttp). A folder that holds any
+    .txt is one of .txt; shards are of one kind, names that begin with . or _ are none of them, and what is left out is
+    counted. Parquet is read a group of rows at a time, and only the columns needed are fetched.
+
+    Numbers count from 1. `text_column` ("text" by default) and `id_column` name the columns or JSON keys. With
+    on_error="skip" bad lines are left out and counted in `Corpus.skipped`. A document or line of more than
+    `max_document_bytes` bytes is bad too, so that a decompression bomb cannot fill the memory. The first document is
+    read at once, so that most errors come before any work is done.
 
     Raises:
-        InputError: missing or unreadable source, unknown extension or encoding, no document, a missing column, and
-            with on_error="stop" the first bad line; errors in the middle of a file come when it is reached.
+        InputError: missing or unreadable source, a storage that nobody knows or that refuses, shards of several kinds,
+            unknown extension or encoding, no document, a missing column, and with on_error="stop" the first bad line;
+            errors in the middle of a file come when it is reached.
     """
     if on_error not in get_args(OnError):
         raise InputError("unknown on_error", received=on_error, expected='"stop" or "skip"')
@@ -113,9 +122,9 @@ def open_corpus(
         raise InputError("bad option --max-document-bytes", received=max_document_bytes, expected="at least 1")
     if str(source) == SAMPLE:
         return wikipedia_sample()
-    place = Source(Path(source).expanduser(), text_column or "text", id_column, encoding, max_document_bytes)
+    place = Source(place_of(source), text_column or "text", id_column, encoding, max_document_bytes)
     read = reader_of(place)
-    corpus = Corpus(place.path.name, lambda faults: read(place, faults), on_error)
+    corpus = Corpus(name_of(place.path), lambda faults: read(place, faults), on_error)
     next(iter(corpus))
     return corpus
 

@@ -1,6 +1,6 @@
 """The sample of Wikipedia that the package gensim ships, its stripped text cached.
 
-The cache is a JSON-lines file in $TOPICSCOPE_CACHE, or $XDG_CACHE_HOME/topicscope, or ~/.cache/topicscope. Its name
+The cache is a JSON-lines file in the cache folder (`records.cache`). Its name
 holds the dump's sha256 and the stripper's version, so that neither can change unnoticed.
 """
 
@@ -8,11 +8,11 @@ import contextlib
 import functools
 import importlib.util
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from topicscope.errors import InputError
+from topicscope.records.cache import cache_folder
 from topicscope.records.files import sha256_of_file, write_text
 from topicscope.topics.readers import read_mediawiki
 from topicscope.topics.source import Document, Faults, Source
@@ -37,15 +37,6 @@ def sample_dump() -> Path:
             advice='pip install "topicscope[demo]"',
         )
     return path
-
-
-def cache_folder() -> Path:
-    """Where stripped text is kept between runs."""
-    own = os.environ.get("TOPICSCOPE_CACHE")
-    shared = os.environ.get("XDG_CACHE_HOME")
-    if own:
-        return Path(own)
-    return (Path(shared) if shared else Path.home() / ".cache") / "topicscope"
 
 
 def read_sample(dump: Path, faults: Faults) -> Iterator[Document]:

@@ -1,0 +1,216 @@
+"""Where text and results lie: paths of this machine, and URLs of shared or object storage (s3://, gs://, memory://, …).
+
+A path of this machine stays a plain `Path`. A URL is a `UPath`, which asks the fsspec package of its kind of storage
+(s3fs, gcsfs, adlfs, …); who may read and write there is a matter of that package's own settings. What is said or
+written down of a URL holds no password and no query.
+"""
+
+import errno
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import fsspec
+from fsspec.registry import known_implementations
+from upath import UPath
+
+from topicscope.errors import InputError, TopicscopeError
+
+Place = Path | UPath
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_SECRETS = re.compile(r"(?<=://)[^/@\s]*@|\?[^\s'\"]*")
+_BUFFER = 1 << 20
+
+
+def url_of(location: str | Place) -> UPath | None:
+    """The URL that a location is; None for a path of this machine.
+
+    Raises:
+        InputError: a kind of storage that nobody knows, or one whose package is not installed.
+    """
+    if isinstance(location, Path):
+        return None
+    found = _URL.match(str(location))
+    if found is None:
+        return None
+    if isinstance(location, UPath):
+        return location
+    protocol = found[1].lower()
+    try:
+        fsspec.get_filesystem_class(protocol)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a kind of storage that UPath has no class of its own for
+            return UPath(location if location.endswith("://") else location.rstrip("/"))
+    except ImportError as error:
+        package = known_implementations.get(protocol, {}).get("class", "").partition(".")[0]
+        raise InputError(
+            f"{protocol}:// needs a package that is not installed",
+            received=without_secrets(location),
+            where=str(error),
+            advice="pip install aiohttp requests" if package == "fsspec" else f"pip install {package}",
+        ) from error
+    except ValueError as error:
+        raise InputError(
+            "unknown kind of storage",
+            received=without_secrets(location),
+            expected="a path, or a URL of a kind that fsspec knows, such as s3://, gs:// or az://",
+            where=without_secrets(str(error)),
+        ) from error
+
+
+def place_of(location: str | Place) -> Place:
+    """The path or URL that a location is; file:// is a path.
+
+    Raises:
+        InputError: as `url_of`.
+    """
+    url = url_of(location)
+    if url is None:
+        return Path(str(location)).expanduser()
+    return Path(url.path) if is_local(url) else url
+
+
+def is_local(url: UPath) -> bool:
+    """Whether a URL is another way to write a path of this machine."""
+    return url.protocol in ("file", "local")
+
+
+def without_secrets(text: str) -> str:
+    """A text in which no URL has a user, a password or a query."""
+    return _SECRETS.sub("", text) if "://" in text else text
+
+
+def shown(place: str | Place) -> str:
+    """How a place is called in messages and records."""
+    return str(place) if isinstance(place, Path) else without_secrets(str(place))
+
+
+def name_of(place: Place) -> str:
+    """The last part of a place, without query."""
+    return place.name if isinstance(place, Path) else PurePosixPath(shown(place)).name
+
+
+def suffix_of(place: Place) -> str:
+    """The end of the name, such as .gz."""
+    return PurePosixPath(name_of(place)).suffix
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error of a storage says, in one line."""
+    said = getattr(error, "strerror", None) or (str(error).strip().splitlines() or [""])[0]
+    named = said if isinstance(error, OSError) and said else f"{type(error).__name__}: {said}"
+    return without_secrets(named)
+
+
+def unreachable(place: str | Place, error: BaseException) -> InputError:
+    """The error for a storage that refuses, does not answer or breaks off."""
+    return InputError(
+        "the storage cannot be used",
+        received=reason_of(error),
+        expected="a place that can be reached with the credentials of this machine",
+        where=shown(place),
+        advice="check the name, the network, and the credentials in the environment (for S3 AWS_ACCESS_KEY_ID, "
+        "AWS_PROFILE, AWS_ENDPOINT_URL, …)",
+    )
+
+
+@contextmanager
+def reaching(place: Place) -> Iterator[None]:
+    """Whatever the package of a storage raises, which may be anything, becomes an InputError."""
+    try:
+        yield
+    except TopicscopeError:
+        raise
+    except Exception as error:
+        raise unreachable(place, error) from error
+
+
+def kind_of(place: Place) -> Literal["file", "folder"] | None:
+    """What lies at a place; None where nothing does.
+
+    Raises:
+        InputError: a storage that cannot be asked.
+    """
+    if isinstance(place, Path):
+        return "folder" if place.is_dir() else "file" if place.exists() else None
+    with reaching(place):
+        try:
+            return "folder" if place.fs.info(place.path)["type"] == "directory" else "file"
+        except FileNotFoundError:
+            return None
+
+
+def files_below(place: Place) -> list[tuple[str, Place]]:
+    """All files of a folder and its subfolders: (path inside the folder, file), in the order of these paths.
+
+    Raises:
+        InputError: a storage that cannot be asked.
+    """
+    if isinstance(place, Path):
+        found: list[tuple[str, Place]] = [(p.relative_to(place).as_posix(), p) for p in place.rglob("*") if p.is_file()]
+    else:
+        with reaching(place):
+            names = [name[len(place.path.rstrip("/")) :].lstrip("/") for name in place.fs.find(place.path)]
+        found = [(name, place / name) for name in names if name and not name.endswith("/")]
+    return sorted(found, key=lambda file: PurePosixPath(file[0]))
+
+
+def open_place(place: Place, *, seeks: bool = False) -> io.BufferedIOBase | io.RawIOBase:
+    """The bytes of a file as they lie there.
+
+    seeks: read here and there, so that nothing beyond what is asked for should be fetched.
+
+    Raises:
+        OSError: it cannot be read, now or later; of a storage whatever its package raises, and that it ended too early.
+    """
+    if isinstance(place, Path):
+        return open(place, "rb")
+    try:
+        raw = _Watched(place.open("rb", cache_type="none") if seeks else place.open("rb"))
+    except Exception as error:
+        raise _as_os_error(error) from error
+    return raw if seeks else io.BufferedReader(raw, _BUFFER)
+
+
+class _Watched(io.RawIOBase):
+    """A file of a storage that says so when it breaks off: some end without a word."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._size: int | None = getattr(inner, "size", None)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return bool(self._inner.seekable())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._inner.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._inner.tell())
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._inner.read(len(buffer))
+            place = self._inner.tell()
+        except Exception as error:
+            raise _as_os_error(error) from error
+        if not data and len(buffer) and self._size is not None and place < self._size:
+            raise OSError(errno.EIO, f"it breaks off after {place} of {self._size} bytes")
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._inner.close()
+        super().close()
+
+
+def _as_os_error(error: Exception) -> OSError:
+    return error if isinstance(error, OSError) else OSError(errno.EIO, reason_of(error))
