@@ -6,6 +6,8 @@
   of reading `--documents` articles, and 4,096 sentences, with the embedded model.
 - merge: CPU time and memory of counting in `--shards` shards of made-up moments, of some 50 KB each and of the size of
   the embedded model's with three thresholds.
+- tokenising: CPU time of the driver for a million tokens of Wikipedia, alone and with workers that tokenise; with Ray
+  only. What is left to the driver bounds what any number of workers can gain.
 - efficiency: the time of one worker over workers times that of several, on as many shards; with Ray only. A machine
   with fewer free cores than workers cannot show more than that share.
 """
@@ -115,6 +117,36 @@ def overhead(folder: Path, documents: int) -> dict[str, float]:
     }
 
 
+def tokenising() -> dict[str, float]:
+    """CPU seconds of the driver for a million tokens, when it tokenises itself and when workers do, and the ratio."""
+    from transformers import AutoTokenizer
+
+    from topicscope.cluster import Cluster
+    from topicscope.probing.minilm import minilm_folder
+    from topicscope.probing.options import ProbeOptions
+    from topicscope.probing.tokenise import AlignBlocks, build_tokens
+    from topicscope.topics.text import open_corpus
+    from topicscope.topics.words import split_words
+
+    tokenizer, corpus = AutoTokenizer.from_pretrained(minilm_folder()), open_corpus("wikipedia-sample")
+
+    def seconds(align: AlignBlocks | None) -> float:
+        with tempfile.TemporaryDirectory(prefix="topicscope-") as name:
+            started = time.process_time()
+            build_tokens(
+                Path(name), tokenizer, corpus, ProbeOptions.checked(), 256, split_words, SilentProgress(), align
+            )
+            spent = time.process_time() - started
+            tokens = json.loads((Path(name) / "header.json").read_text())["coverage"]["tokens"]
+        return 1e6 * spent / float(tokens)
+
+    alone = seconds(None)
+    with Cluster("local", workers=1) as cluster:
+        seconds(cluster.align)  # the worker starts
+        driver = seconds(cluster.align)
+    return {"alone_seconds": alone, "driver_seconds": driver, "at_most_times_faster": alone / driver}
+
+
 def efficiency(folder: Path, workers: Sequence[int]) -> dict[str, float]:
     """Seconds of reading with each number of workers, once they have the model, and their share of perfect scaling."""
     from topicscope.cluster import Cluster
@@ -152,6 +184,7 @@ def main() -> None:
             found[f"merge of {chosen.shards} shards, {size}"] = merged(folder / size, size, chosen.shards)
         found[f"overhead at {chosen.documents} documents"] = overhead(folder / "overhead", chosen.documents)
         if chosen.workers:
+            found["tokenising a million tokens"] = tokenising()
             found["workers"] = efficiency(folder / "workers", chosen.workers)
     for what, figures in found.items():
         print(what)
