@@ -17,6 +17,8 @@ ROOMS = {
     "monitoring": {"records", "topics", "models", "training", "probing"},
     "report": {"records"},
     "claims": {"records", "topics", "theory", "models", "training", "probing"},
+    # One training after another, each with its closed forms beside it: what `claims` does for single recipes.
+    "sweeps": {"records", "models", "training", "claims"},
     "cluster": {"records", "topics", "models", "training", "probing"},
     "cli": {
         "records",
@@ -27,6 +29,7 @@ ROOMS = {
         "probing",
         "monitoring",
         "claims",
+        "sweeps",
         "report",
         "cluster",
     },
@@ -34,7 +37,7 @@ ROOMS = {
 # Leaves that every room may use.
 LEAVES = {"errors", "jobs", "progress"}
 # The one exception of design.md: results draw themselves by a lazy import of the report room, and `reproduce` its page.
-MAY_DRAW = {"records", "probing", "training", "claims", "monitoring"}
+MAY_DRAW = {"records", "probing", "training", "claims", "monitoring", "sweeps"}
 
 
 def imports_of(path: Path) -> set[tuple[str, bool]]:
@@ -87,6 +90,7 @@ def test_public_api_is_as_recorded() -> None:
         "ProbeResult",
         "RunError",
         "Setting",
+        "SweepResult",
         "TopicModel",
         "TopicStructureCallback",
         "TopicStructureMonitor",
@@ -100,6 +104,7 @@ def test_public_api_is_as_recorded() -> None:
         "probe",
         "probe_checkpoints",
         "reproduce",
+        "sweep",
         "train",
     ]
 

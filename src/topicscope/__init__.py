@@ -20,6 +20,7 @@ _HOME = {
     "ProbeResult": "topicscope.probing.result",
     "RunError": "topicscope.errors",
     "Setting": "topicscope.topics.setting",
+    "SweepResult": "topicscope.sweeps.result",
     "TopicModel": "topicscope.topics.topic_model",
     "TopicStructureCallback": "topicscope.monitoring.callback",
     "TopicStructureMonitor": "topicscope.monitoring.monitor",
@@ -32,6 +33,7 @@ _HOME = {
     "probe": "topicscope.probing.probe",
     "probe_checkpoints": "topicscope.monitoring.series_run",
     "reproduce": "topicscope.claims.reproduce",
+    "sweep": "topicscope.sweeps.run",
     "train": "topicscope.training.loop",
 }
 

@@ -24,6 +24,7 @@ app.command(
 app.command("topicscope.cli.topics:app", name="topics", help="Fit and show topic models.")
 app.command("topicscope.cli.theory:app", name="theory", help="Closed forms for any setting: optima, bounds, dynamics.")
 app.command("topicscope.cli.train:train", name="train", help="Train the paper's transformers from a recipe.")
+app.command("topicscope.cli.sweep:sweep", name="sweep", help="Train a recipe at many settings, and one table of them.")
 app.command(
     "topicscope.cli.reproduce:reproduce", name="reproduce", help="Hold the paper's claims against theory and training."
 )

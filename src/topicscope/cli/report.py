@@ -17,6 +17,9 @@ from topicscope.report.html import write_probe
 from topicscope.report.reproduction import render_reproduction, write_reproduction
 from topicscope.report.reproduction_record import load_reproduction
 from topicscope.report.training import write_run
+from topicscope.sweeps.result import PAGE as SWEEP_PAGE
+from topicscope.sweeps.result import RECORD as SWEEP
+from topicscope.sweeps.result import SweepResult
 
 
 def report(
@@ -29,8 +32,8 @@ def report(
     Parameters
     ----------
     folders
-        One folder that `topicscope probe` (also of `--checkpoints`), `train` or `reproduce` wrote, or two or more of
-        `probe`.
+        One folder that `topicscope probe` (also of `--checkpoints`), `train`, `sweep` or `reproduce` wrote, or two or
+        more of `probe`.
     out
         File of the page. Unless given, report.html in the folder (reproduction.html after `reproduce`), or
         comparison.html here for several.
@@ -60,6 +63,10 @@ def _write(folder: Path, out: Path | None) -> Path:
         return write_probe(folder, out=out)
     if kind == "run":
         return write_run(folder, out=out)
+    if kind == "sweep":
+        page = out or folder / SWEEP_PAGE
+        write_text(page, SweepResult.load(folder).page())
+        return page
     if kind == "series":
         page = out or folder / PAGE
         write_text(page, CheckpointSeries.load(folder).page())
@@ -81,7 +88,7 @@ def _differences(folders: Sequence[Path]) -> Differences:
 
 
 def kind_of(folder: Path) -> str:
-    """ "probe", "series", "run" or "reproduction".
+    """ "probe", "series", "run", "sweep" or "reproduction".
 
     Raises:
         InputError: none of these.
@@ -90,6 +97,8 @@ def kind_of(folder: Path) -> str:
         return "reproduction"
     if (folder / "result.json").is_file():
         return "probe"
+    if (folder / SWEEP).is_file():
+        return "sweep"
     if (folder / RECORD).is_file():
         return "series"
     if (folder / "summary.json").is_file():
@@ -97,6 +106,6 @@ def kind_of(folder: Path) -> str:
     raise InputError(
         "no saved result",
         received=str(folder),
-        expected="a folder that `topicscope probe`, `train` or `reproduce` wrote",
+        expected="a folder that `topicscope probe`, `train`, `sweep` or `reproduce` wrote",
         advice="name the folder itself, as it was given to --out",
     )

@@ -1,0 +1,151 @@
+"""`topicscope sweep`: one recipe at many settings, and one table."""
+
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+from cyclopts import Parameter
+
+from topicscope.cli.options import Whole, fresh_folder
+from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.errors import InputError
+from topicscope.report.sweep_figures import metric_words
+from topicscope.sweeps.plan import OnError, Plan, make_plan
+from topicscope.sweeps.point import RUNS, Keep
+from topicscope.sweeps.result import PAGE, RECORD, SweepResult
+from topicscope.sweeps.run import sweep as run_sweep
+from topicscope.sweeps.spec import changed, load_spec
+from topicscope.sweeps.table import plain
+
+INTERRUPTED = 130
+_MOST_ROWS = 30
+
+
+def sweep(
+    spec: Annotated[Path, Parameter(name="SWEEP")],
+    /,
+    *,
+    out: Path | None = None,
+    seeds: Whole | None = None,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    resume: Annotated[bool, Parameter(negative=())] = False,
+    overwrite: Annotated[bool, Parameter(negative=())] = False,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    on_error: OnError = "stop",
+    keep: Keep = "record",
+    metric: str | None = None,
+    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    progress: ProgressStyle = "auto",
+) -> int:
+    """Train a recipe at every point of a grid, of random draws, or of both; one row a point, theory beside it.
+
+    Parameters
+    ----------
+    spec
+        A TOML file: recipe, seeds, [set], [grid], [random]; docs/howto/sweeps.md has the form.
+    out
+        Folder for the table, its page report.html, rows and records; a fresh one under topicscope-runs/ unless given.
+    seeds
+        Trainings at every point, instead of the file's.
+    set_
+        Change one value of the recipe at every point, table.key=value; may be given several times.
+    resume
+        Go on in --out: finished points are kept, others are run, also those that the file has only now.
+    overwrite
+        Replace what is in --out.
+    dry_run
+        List the points and do nothing.
+    on_error
+        Settings that no recipe allows: stop before any work, or skip (and count) them.
+    keep
+        Of each point: record (all that `topicscope train` leaves, under runs/) or summary (its row only).
+    metric
+        The measurement that picture and page show, such as loss, deviation (from theory) or W_V_same.
+    json
+        Print sweep.json on stdout.
+    progress
+        How progress is shown on stderr.
+    """
+    if resume and out is None:
+        raise InputError("--resume needs the folder of the sweep", expected="--out DIR")
+    chosen = changed(load_spec(spec), seeds=seeds, overrides=set_)
+    if dry_run:
+        return _list(make_plan(chosen, on_error="skip"), json=json)
+    target = fresh_folder(f"{spec.stem}-sweep") if out is None else out
+    with show_progress(progress) as shown:
+        result = run_sweep(
+            chosen,
+            out=target,
+            resume=resume,
+            overwrite=overwrite,
+            on_error=on_error,
+            keep=keep,
+            metric=metric,
+            progress=shown,
+            command=shlex.join(["topicscope", *sys.argv[1:]]),
+        )
+    if json:
+        print_json(result.to_dict())
+    else:
+        show(result, target)
+    if result.interrupted:
+        return INTERRUPTED
+    return 0 if result.complete else 1
+
+
+def show(result: SweepResult, folder: Path) -> None:
+    """The table (its first rows, where it is long), what failed, and where everything is."""
+    print_lines([str(result), ""])
+    metric, table = result.metric, result.table()
+    wanted = dict.fromkeys([metric, f"{metric}_sd", f"{metric}_theory", f"{metric}_deviation", "loss"])
+    columns = [*result.swept, *(name for name in wanted if name in table and table[name].notna().any())]
+    rows = table[[*columns, "status"]].head(_MOST_ROWS)
+    more = len(table) - len(rows)
+    last = Counter(name.rpartition(".")[2] for name in result.swept)
+    heads = [short if last[short := name.rpartition(".")[2]] == 1 else name for name in columns]
+    print_table(
+        f"{metric_words(metric)}, mean over {result.spec['seeds']} seed(s)",
+        [*heads, "status"],
+        [[None if pd.isna(cell) else cell for cell in row] for row in rows.astype(object).to_numpy().tolist()],
+        f"and {more} more in {folder / 'table.csv'}" if more else None,
+    )
+    for point in result.points:
+        if point["status"] in ("diverged", "failed"):
+            print_lines([f"{point['status']}: {_words(point['values'])}: {point['reason']}"])
+    for one in result.impossible:
+        print_lines([f"left out: {_words(one['values'])}: {one['reason']}"])
+    if result.counts["left_over"]:
+        print_lines([f"{result.counts['left_over']} rows in the folder belong to points that the sweep no longer has"])
+    if result.wanted not in (None, metric):
+        print_lines([f"no point has the measurement {result.wanted}"])
+    size = result.counts["bytes"] / 1e6
+    kept = [f"records: {folder / RUNS} ({size:,.1f} MB)"] if size else []
+    print_lines([*kept, f"table: {folder / RECORD}", f"page: {folder / PAGE}"])
+    if result.interrupted:
+        print_lines([f"to go on: the same command with --out {shlex.quote(str(folder))} --resume"])
+
+
+def _list(plan: Plan, *, json: bool) -> int:
+    """Every point, and what is left out."""
+    impossible: list[dict[str, Any]] = [
+        {"values": dict(values), "reason": reason} for values, reason in plan.impossible
+    ]
+    if json:
+        points = [{"id": point.id, "values": dict(point.setting)} for point in plan.points]
+        print_json({"points": points, "impossible": impossible, "repeated": plan.repeated})
+        return 0
+    columns = plan.spec.swept
+    rows = [[point.id, *(plain(point.setting[name]) for name in columns)] for point in plan.points]
+    print_table(f"{len(plan.points)} points, {plan.spec.seeds} seed(s) each", ["ID", *columns], rows)
+    print_lines([f"cannot be trained: {_words(one['values'])}: {one['reason']}" for one in impossible])
+    if plan.repeated:
+        print_lines([f"{plan.repeated} settings give a recipe that is there already, and are trained once"])
+    return 0
+
+
+def _words(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} = {plain(value)}" for name, value in values.items())

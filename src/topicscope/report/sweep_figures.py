@@ -1,0 +1,248 @@
+"""The picture of a sweep: one measurement against the swept fields, drawn from the document of sweep.json alone.
+
+| swept fields with several values | picture |
+| --- | --- |
+| one | points with ± one standard deviation over seeds, joined where the field is a number |
+| two | one line a value of the second; a map where both are numbers with four values or more |
+| more, up to six combinations of the others | the same in a panel for each of them |
+| random draws, or more combinations | a panel for each field, all points in each |
+
+A cross at the lower edge (in a map: in the cell) stands for a point without a number. Axes of fields are logarithmic
+where their values are positive and span a factor of twenty.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+
+from topicscope.records.files import dump_json
+from topicscope.report.paper import LINES, Columns, paper_figure, tidy
+from topicscope.report.step_axes import plain_log
+
+# A field has a logarithmic axis if its largest value is so many times the smallest; a measurement, if it is more times.
+_WIDE, _VERY_WIDE = 20.0, 30.0
+_MOST_PANELS, _MOST_LINES, _MAP_FROM = 6, len(LINES), 4
+_WORDS = {"deviation": "largest deviation from theory", "loss": "loss on held-out documents"}
+_BEST = "#D55E00"
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A swept field with several values: `levels` in their order; `places`: where a value stands on an axis."""
+
+    name: str
+    levels: tuple[Any, ...]
+    numeric: bool
+
+    @property
+    def log(self) -> bool:
+        return self.numeric and min(self.levels) > 0 and max(self.levels) >= _WIDE * min(self.levels)
+
+    def places(self, values: Sequence[Any]) -> np.ndarray:
+        """Of every value: the number itself, or the place of a word among the levels."""
+        return np.array([float(value) if self.numeric else self.levels.index(value) for value in values], dtype=float)
+
+    def set_axis(self, axes: Axes) -> None:
+        """Scale, ticks and name of the x axis."""
+        if self.log:
+            axes.set_xscale("log")
+        if self.numeric and len(self.levels) > 8:
+            axes.set_xlabel(self.name)
+            return
+        axes.minorticks_off()
+        axes.set_xticks(self.places(self.levels), [_label(level) for level in self.levels])
+        if not self.numeric:
+            axes.set_xlim(-0.5, len(self.levels) - 0.5)
+        axes.set_xlabel(self.name)
+
+
+def draw_sweep(record: Mapping[str, Any], metric: str, columns: Columns | None = None) -> tuple[pd.DataFrame, Figure]:
+    """The picture, and the numbers that it shows: see `sweep_data`."""
+    data = sweep_data(record, metric)
+    fields = [field for name in record["swept"] if len((field := _field(name, data[name])).levels) > 1]
+    random = bool(record["spec"]["random"])
+    if not random and len(fields) == 2 and all(f.numeric and len(f.levels) >= _MAP_FROM for f in fields):
+        return data, _map(data, fields, metric, columns)
+    order = sorted(fields, key=lambda field: (not field.numeric, -len(field.levels)))
+    second = order[1:2] if order[1:] and len(order[1].levels) <= _MOST_LINES else []
+    others = [field for field in order[1:] if field not in second]
+    if not random and np.prod([len(field.levels) for field in others], initial=1) <= _MOST_PANELS:
+        return data, _lines(data, order[:1], second, others, metric, columns)
+    return data, _scatter(data, fields, metric, columns)
+
+
+def sweep_data(record: Mapping[str, Any], metric: str) -> pd.DataFrame:
+    """One row a point: the swept fields, status, and mean, sd (over seeds) and theory of the metric, NaN where there is
+    none."""
+    rows = []
+    for point in record["points"]:
+        values = {name: _plain(value) for name, value in point["values"].items()}
+        measured = point["measurements"].get(metric) or {}
+        numbers = {name: measured.get(name) for name in ("mean", "sd", "theory")}
+        rows.append(values | {"status": point["status"]} | numbers)
+    return pd.DataFrame(rows).astype({"mean": float, "sd": float, "theory": float})
+
+
+def metric_words(metric: str) -> str:
+    """What a measurement is called on an axis."""
+    return _WORDS.get(metric, metric)
+
+
+def _field(name: str, values: pd.Series) -> _Field:
+    found = list(dict.fromkeys(values))
+    numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in found)
+    return _Field(name, tuple(sorted(found)) if numeric else tuple(found), numeric)
+
+
+def _lines(
+    data: pd.DataFrame,
+    across: Sequence[_Field],
+    second: Sequence[_Field],
+    others: Sequence[_Field],
+    metric: str,
+    columns: Columns | None,
+) -> Figure:
+    """across: the field of the x axis, none for a single point; second: that of the lines; others: those of panels."""
+    panels = list(product(*(field.levels for field in others)))
+    wide = 1 if columns == "single" else min(3, len(panels))
+    high = -(-len(panels) // wide)
+    with paper_figure(columns, 2.4 * high + 0.3) as figure:
+        grid = figure.subplots(high, wide, squeeze=False, sharey=True).flatten()
+        for axes, levels in zip(grid, panels, strict=False):
+            rows = data[_chosen(data, others, levels)]
+            for number, level in enumerate(second[0].levels if second else (None,)):
+                line = rows[_chosen(rows, second, (level,) if second else ())]
+                _line(axes, line, across, number, None if level is None else _label(level))
+            if levels:
+                axes.set_title("\n".join(f"{f.name} = {_label(v)}" for f, v in zip(others, levels, strict=True)))
+            for field in across:
+                field.set_axis(axes)
+            tidy(axes)
+        for axes in grid[len(panels) :]:
+            axes.set_visible(False)
+        _measured_axis(grid[0], data, metric)
+        for axes in grid[:: int(wide)]:
+            axes.set_ylabel(metric_words(metric))
+        handles, labels = grid[0].get_legend_handles_labels()
+        if labels:
+            title = second[0].name if second else None
+            figure.legend(handles, labels, loc="outside lower center", ncols=6, title=title)
+    return figure
+
+
+def _line(axes: Axes, rows: pd.DataFrame, across: Sequence[_Field], number: int, label: str | None) -> None:
+    color, dash, marker = LINES[number]
+    x = across[0].places(list(rows[across[0].name])) if across else np.zeros(len(rows))
+    rows = rows.assign(x=x).sort_values("x")
+    known = rows[rows["mean"].notna()]
+    joined = dash if across and across[0].numeric else "none"
+    axes.errorbar(
+        known["x"], known["mean"], yerr=known["sd"].fillna(0), color=color, ls=joined, marker=marker, ms=4, lw=1.2,
+        capsize=2.5, label=label,
+    )  # fmt: skip
+    theory = known[known["theory"].notna()]
+    if len(theory):
+        axes.plot(
+            theory["x"], theory["theory"], ls="none", marker="_", ms=11, mew=1.6, color=color, alpha=0.55, zorder=1,
+            label=f"{label}, theory" if label else "theory",
+        )  # fmt: skip
+    _crosses(axes, rows[rows["mean"].isna()]["x"], color)
+
+
+def _scatter(data: pd.DataFrame, fields: Sequence[_Field], metric: str, columns: Columns | None) -> Figure:
+    """Every point in a panel for each field; the one with the lowest loss or deviation has a ring."""
+    fields = list(fields)
+    wide = 1 if columns == "single" else min(3, max(len(fields), 1))
+    high = max(1, -(-len(fields) // wide))
+    known, none = data[data["mean"].notna()], data[data["mean"].isna()]
+    with paper_figure(columns, 2.3 * high) as figure:
+        grid = figure.subplots(high, wide, squeeze=False, sharey=True).flatten()
+        for axes, field in zip(grid, fields, strict=False):
+            places = field.places(list(known[field.name])) + _spread(field, len(known))
+            axes.errorbar(
+                places, known["mean"], yerr=known["sd"].fillna(0), fmt="o", ms=3, lw=0.7, color=LINES[0][0], alpha=0.6
+            )
+            if metric in _WORDS and len(known):
+                best = int(known["mean"].to_numpy().argmin())
+                axes.plot(places[best], known["mean"].iloc[best], "o", ms=8, mfc="none", mec=_BEST, mew=1.5)
+            _crosses(axes, field.places(list(none[field.name])), LINES[0][0])
+            field.set_axis(axes)
+            tidy(axes)
+        for axes in grid[len(fields) :]:
+            axes.set_visible(False)
+        _measured_axis(grid[0], data, metric)
+        for axes in grid[:: int(wide)]:
+            axes.set_ylabel(metric_words(metric))
+    return figure
+
+
+def _map(data: pd.DataFrame, fields: Sequence[_Field], metric: str, columns: Columns | None) -> Figure:
+    across, up = sorted(fields, key=lambda field: -len(field.levels))
+    cells = np.full((len(up.levels), len(across.levels)), np.nan)
+    for row in data.to_dict(orient="records"):
+        cells[up.levels.index(row[up.name]), across.levels.index(row[across.name])] = row["mean"]
+    known = cells[np.isfinite(cells)]
+    wide = known.size > 0 and known.min() > 0 and known.max() > _VERY_WIDE * known.min()
+    norm = LogNorm() if wide else Normalize()
+    with paper_figure(columns, min(1.2 + 0.32 * len(up.levels), 6.0)) as figure:
+        axes = figure.subplots()
+        image = axes.imshow(cells, origin="lower", aspect="auto", cmap="viridis", norm=norm)
+        axes.set_xticks(range(len(across.levels)), [_label(v) for v in across.levels], rotation=45 * (cells.size > 64))
+        axes.set_yticks(range(len(up.levels)), [_label(v) for v in up.levels])
+        axes.set(xlabel=across.name, ylabel=up.name)
+        for (y, x), value in np.ndenumerate(cells):
+            if np.isnan(value):
+                axes.text(x, y, "×", ha="center", va="center")
+            elif cells.size <= 64:
+                red, green, blue, _ = mpl.colormaps["viridis"](norm(value))
+                ink = "black" if 0.3 * red + 0.6 * green + 0.1 * blue > 0.5 else "white"
+                axes.text(x, y, f"{value:.3g}", ha="center", va="center", color=ink, fontsize=6.5)
+        figure.colorbar(image, label=metric_words(metric))
+    return figure
+
+
+def _measured_axis(axes: Axes, data: pd.DataFrame, metric: str) -> None:
+    values = data[["mean", "theory"]].to_numpy().ravel()
+    values = values[np.isfinite(values)]
+    if values.size and values.min() > 0 and values.max() > _VERY_WIDE * values.min():
+        axes.set_ylim(values.min() / 1.5, values.max() * 1.5)
+        plain_log(axes)
+    elif metric == "deviation":
+        axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
+    else:
+        axes.ticklabel_format(axis="y", useOffset=False)
+
+
+def _crosses(axes: Axes, places: Any, color: str) -> None:
+    if len(places):
+        axes.plot(places, np.full(len(places), 0.03), "x", color=color, ms=5, transform=axes.get_xaxis_transform())
+
+
+def _chosen(data: pd.DataFrame, fields: Sequence[_Field], levels: Sequence[Any]) -> pd.Series:
+    chosen = pd.Series(True, index=data.index)
+    for field, level in zip(fields, levels, strict=True):
+        chosen &= data[field.name] == level
+    return chosen
+
+
+def _spread(field: _Field, count: int) -> np.ndarray:
+    """Points at one word side by side, always the same way."""
+    return np.zeros(count) if field.numeric else (np.arange(count) * 0.618 % 1 - 0.5) * 0.5
+
+
+def _plain(value: Any) -> Any:
+    return dump_json(value) if isinstance(value, (list, tuple, Mapping)) or value is None else value
+
+
+def _label(value: Any) -> str:
+    """A value on an axis; a dollar sign would begin mathematics."""
+    text = f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return text.replace("$", r"\$")
