@@ -1,44 +1,20 @@
 """`train`: a recipe in, a RunRecord out."""
 
-import hashlib
-import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pandas as pd
-import torch
-from torch import Tensor
 
 from topicscope.errors import InputError
-from topicscope.models import why_not_reduced
-from topicscope.progress import Progress, SilentProgress, tracked
-from topicscope.records import Manifest, describe_environment, read_json, write_json
-from topicscope.records.folder import prepare_output_folder
-from topicscope.records.manifest import now
-from topicscope.records.run_record import RECIPE, SCHEMA_VERSION, SUMMARY, RunRecord, load_run
+from topicscope.jobs import Runner
+from topicscope.progress import Progress, SilentProgress
+from topicscope.records.run_record import RunRecord
 from topicscope.topics.topic_model import TopicModel
-from topicscope.training.checkpoint import (
-    Checkpoint,
-    clear_after_kill,
-    flatten_optimizer,
-    load_checkpoint,
-    remove_checkpoint,
-    restore_optimizer,
-    save_checkpoint,
-)
-from topicscope.training.checks import check_handed_in, check_inputs, check_same, diverged
-from topicscope.training.data import held_out, inputs_of, masking_of, streams_of, topic_model_of
-from topicscope.training.engine import build_engine, parameters_of, set_weights, weights_of
-from topicscope.training.history import Meter, measured_steps
-from topicscope.training.loss import check_names, ridge_penalty
-from topicscope.training.optimise import IterateAverage, clip_gradients, learning_rate, make_optimizer, spans_of
+from topicscope.training.checks import check_handed_in
+from topicscope.training.data import inputs_of
+from topicscope.training.parts import train_apart
 from topicscope.training.recipe import Recipe
-from topicscope.training.snapshots import Snapshots
-from topicscope.training.stages import find_stages
+from topicscope.training.run import Arrays, Given, train_together
 
-Arrays = Mapping[str, np.ndarray]
+# Of a cluster's task. Few enough to occupy many workers, and stacked seeds cost less than one after another.
+SEEDS_PER_TASK = 4
 
 
 def train(
@@ -51,6 +27,8 @@ def train(
     topic_model: TopicModel | None = None,
     arrays: Arrays | None = None,
     references: Arrays | None = None,
+    cluster: Runner | None = None,
+    seeds_per_task: int = SEEDS_PER_TASK,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> RunRecord:
@@ -62,230 +40,25 @@ def train(
     topic_model: topics of one's own, any phi and alpha, instead of those of the recipe's [data].
     arrays: start or frozen values by parameter name, such as a W_V from `topicscope.theory`; W_V is [out, in].
     references: matrices whose distance is followed in the history, by parameter name.
+    cluster: trains the seeds, `seeds_per_task` in each of its jobs, to one record (`topicscope.training.parts`); needs
+        `out`, in a folder that all of its machines see.
 
     Raises:
         InputError: parts of the recipe exclude each other, an array or a file is missing, or the folder holds something
             else: another recipe, other seeds, a run with other topics or another saved set.
-        RunError: the loss is no longer finite; names the step and the last good checkpoint.
+        RunError: the loss is no longer finite; names the step and the last good checkpoint. With a cluster: some seeds
+            could not be trained; names them.
     """
     if seeds < 1:
         raise InputError("impossible number of seeds", received=seeds, expected="at least 1")
-    arrays, references = arrays or {}, references or {}
-    check_handed_in(recipe, arrays, references)
-    inputs = inputs_of(recipe, topic_model)
+    given = Given(topic_model, inputs_of(recipe, topic_model), arrays or {}, references or {})
+    check_handed_in(recipe, given.arrays, given.references)
     folder = None if out is None else Path(out)
-    if folder is None and resume:
-        raise InputError("resume needs a folder", expected="out")
-    if folder is not None and resume and folder.is_dir():
-        clear_after_kill(folder)
-    if folder is not None and resume and (folder / SUMMARY).is_file():
-        record = load_run(folder)
-        check_same(folder, recipe, seeds, record.config, record.summary["seeds"])
-        check_inputs(folder, inputs, record.manifest.sources.get("inputs", {}))
-        remove_checkpoint(folder)  # in case the run was killed after its last word
-        return record
-    run = _Run(recipe, seeds, topic_model, inputs, arrays, references)
-    if folder is not None:
-        if resume and folder.exists():
-            run.restore(folder)
-        else:
-            prepare_output_folder(folder, overwrite=overwrite)
-        document = {"schema_version": SCHEMA_VERSION, "recipe": recipe.model_dump()}
-        write_json(folder / RECIPE, document | ({"inputs": inputs} if inputs else {}))
-    with tracked(progress or SilentProgress(), recipe.name, run.total, "steps"):
-        run.go(folder, progress or SilentProgress())
-    record = run.record(command)
-    if folder is not None:
-        record.save(folder)
-        remove_checkpoint(folder)
-    return record
-
-
-class _Run:
-    """The state of a run between two steps; everything in it is in a checkpoint or follows from the recipe."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        seeds: int,
-        topic_model: TopicModel | None,
-        inputs: dict[str, str],
-        arrays: Arrays,
-        references: Arrays,
-    ) -> None:
-        t = recipe.training
-        self.recipe, self.inputs, self.seeds = recipe, inputs, [t.seed + s for s in range(seeds)]
-        self.topic_model = topic_model or topic_model_of(recipe)
-        self.streams = streams_of(recipe, self.topic_model, self.seeds)
-        num_tokens = masking_of(recipe).num_tokens(len(self.topic_model.vocabulary))
-        self.engine = build_engine(recipe, self.topic_model, num_tokens, self.seeds, arrays)
-        self.spans = spans_of(t)
-        self.total = self.spans[-1].last
-        self.parameters = self.engine.trainable()
-        check_names("training.ridge", t.ridge, self.parameters)
-        for stage in t.stages:
-            check_names("training.stages.train", stage.train, self.parameters)
-        if not self.parameters:
-            raise InputError(
-                "nothing to train: every part of the model is frozen", expected="at least one trained matrix"
-            )
-        attention = recipe.model.attention == "trained"
-        data = held_out(recipe, self.topic_model, by_query=attention)
-        self.meter = Meter(self.engine, self.topic_model, data, references, self.seeds, attention=attention)
-        self.snapshots = Snapshots(self.topic_model, self.engine.frozen, self.total)
-        self.average = IterateAverage(t)
-        self.digest = _digest(weights_of(self.engine))
-        self.step = 0
-        self.seconds = 0.0
-        self.rows: list[dict[str, Any]] = []
-        self.optimizer: torch.optim.Optimizer | None = None
-        self.final: list[dict[str, Any]] = []
-
-    def go(self, folder: Path | None, progress: Progress) -> None:
-        """From the present step to the end."""
-        t, began = self.recipe.training, time.monotonic() - self.seconds
-        measured = set(measured_steps(self.recipe.history, self.total))
-        while True:
-            span = next((s for s in self.spans if s.last > self.step), self.spans[-1])
-            if self.optimizer is None or self.step == span.first:
-                self.optimizer = make_optimizer(t, span, self.parameters)
-            losses = self.engine.next_losses(self.streams)
-            objective = ridge_penalty(parameters_of(self.engine), t.ridge, losses) if t.ridge else losses
-            if not bool(torch.isfinite(objective).all()):
-                raise diverged(self.step, objective, self.seeds, folder)
-            for module in self.engine.modules:
-                module.zero_grad(set_to_none=True)
-            objective.sum().backward()  # type: ignore[no-untyped-call]
-            rate = learning_rate(t, span, self.step)
-            if self.step in measured:
-                self.rows += self.meter.measure(
-                    self.step,
-                    batch_loss=losses.detach(),
-                    objective=objective.detach(),
-                    learning_rate=rate,
-                    gradients=True,
-                )
-            if self.step == self.total:
-                break
-            if self.snapshots.due(self.step):
-                self.snapshots.take(self.step, weights_of(self.engine))
-            if t.clip is not None:
-                clip_gradients(self.parameters, t.clip, by_seed=self.engine.name == "token")
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self.optimizer.step()
-            self.step += 1
-            self.average.add(self.step, self.parameters)
-            if folder is not None and self.step % t.checkpoint_every == 0 and self._finite():
-                self.seconds = time.monotonic() - began
-                save_checkpoint(folder, self._checkpoint())
-            if self.step % 20 == 0 or self.step == self.total:
-                progress.update(self.recipe.name, self.step)
-        self.average.apply(self.parameters)
-        if not self._finite():
-            raise diverged(self.step, objective, self.seeds, folder)
-        self.snapshots.take(self.step, weights_of(self.engine))
-        self.final = self.meter.measure(self.step)
-        self.seconds = time.monotonic() - began
-
-    def restore(self, folder: Path) -> None:
-        """Go to the last checkpoint in `folder`, if there is one."""
-        if (folder / RECIPE).is_file():
-            document = read_json(folder / RECIPE)
-            check_same(folder, self.recipe, None, document["recipe"], None)
-            check_inputs(folder, self.inputs, document.get("inputs", {}))
-        elif any(folder.iterdir()):
-            raise InputError("the folder holds no run", received=str(folder), expected="a folder of `topicscope train`")
-        checkpoint = load_checkpoint(folder)
-        if checkpoint is None:
-            return
-        state, tensors = checkpoint.state, checkpoint.tensors
-        check_same(folder, self.recipe, len(self.seeds), state["recipe"], state["seeds"])
-        if state["start"] != self.digest:
-            raise InputError(
-                "the run in this folder started from other matrices",
-                received=str(folder),
-                advice="hand in the same arrays, or start again in another folder",
-            )
-        set_weights(self.engine, _under(tensors, "weights"))
-        for stream, saved in zip(self.streams, state["streams"], strict=True):
-            stream.restore(saved)
-        self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
-        self.average.count = state["averaged"]
-        device = self.recipe.training.device
-        self.snapshots.restore({name: value.numpy() for name, value in _under(tensors, "snapshots").items()})
-        self.average.sums = {name: value.to(device) for name, value in _under(tensors, "average").items()}
-        span = next((s for s in self.spans if s.first < self.step < s.last), None)
-        if span is not None:
-            self.optimizer = make_optimizer(self.recipe.training, span, self.parameters)
-            restore_optimizer(self.optimizer, _under(tensors, "optimizer"))
-
-    def _checkpoint(self) -> Checkpoint:
-        assert self.optimizer is not None
-        groups = {
-            "weights": weights_of(self.engine),
-            "optimizer": flatten_optimizer(self.optimizer),
-            "average": self.average.sums,
-            "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.state().items()},
-        }
-        tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
-        state = {
-            "step": self.step,
-            "seconds": self.seconds,
-            "seeds": len(self.seeds),
-            "recipe": self.recipe.model_dump(),
-            "start": self.digest,
-            "streams": [stream.state() for stream in self.streams],
-            "averaged": self.average.count,
-            "rows": self.rows,
-        }
-        return Checkpoint(tensors, state)
-
-    def _finite(self) -> bool:
-        """A checkpoint must be a good one: the last update may have broken what the next loss would show."""
-        return all(bool(torch.isfinite(part).all()) for parts in self.parameters.values() for part in parts)
-
-    def record(self, command: str | None) -> RunRecord:
-        """What the finished run leaves."""
-        recipe, history = self.recipe, pd.DataFrame(self.rows).astype(float).astype({"seed": int, "step": int})
-        summary: dict[str, Any] = {
-            "name": recipe.name,
-            "description": recipe.description,
-            "seeds": len(self.seeds),
-            "steps": self.total,
-            "seconds": round(self.seconds, 3),
-            "engine": self.engine.name,
-            "engine_reason": why_not_reduced(recipe.model),
-            "frozen": sorted(self.engine.frozen),
-            "documents_skipped": sum(getattr(stream, "skipped", 0) for stream in self.streams),
-            "final": self.final,
-        }
-        if {"W_V", "W_K", "W_Q"} <= set(self.parameters):
-            runs = [find_stages(rows) for _, rows in history.groupby("seed")]
-            summary["stages"] = [{"seed": s, **stages.as_dict()} for s, stages in zip(self.seeds, runs, strict=True)]
-        manifest = Manifest(
-            created=now(),
-            command=command,
-            environment=describe_environment(),
-            options={"seeds": self.seeds, "threads": torch.get_num_threads()},
-            sources={
-                "start": f"sha256:{self.digest}",
-                "arrays": recipe.arrays,
-                "references": recipe.references,
-                "topics": {"number": self.topic_model.num_topics, "words": len(self.topic_model.vocabulary)},
-                **({"inputs": self.inputs} if self.inputs else {}),
-            },
-        )
-        weights = {name: value.cpu().numpy() for name, value in weights_of(self.engine).items()}
-        return RunRecord(recipe.model_dump(), manifest, history, weights, summary, self.snapshots.arrays())
-
-
-def _digest(weights: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode() + weights[name].cpu().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _under(tensors: Mapping[str, Tensor], group: str) -> dict[str, Tensor]:
-    return {name.removeprefix(f"{group}/"): value for name, value in tensors.items() if name.startswith(f"{group}/")}
+    if folder is None and (resume or cluster is not None):
+        raise InputError(f"{'resume' if resume else 'a cluster'} needs a folder", expected="out")
+    numbers, shown = [recipe.training.seed + s for s in range(seeds)], progress or SilentProgress()
+    if cluster is None:
+        return train_together(recipe, numbers, given, folder, shown, command, resume=resume, overwrite=overwrite)
+    assert folder is not None
+    again = {"resume": resume, "overwrite": overwrite}
+    return train_apart(recipe, numbers, given, folder, shown, command, cluster, seeds_per_task, **again)
