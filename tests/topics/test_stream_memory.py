@@ -1,0 +1,23 @@
+"""Memory of a streamed fit does not grow: ten times the documents, each with a word of its own, in as much memory."""
+
+import pytest
+
+from scripts import load_script
+
+
+@pytest.mark.long
+def test_ten_times_the_documents_and_words_need_no_more_memory() -> None:
+    benchmark = load_script("benchmarks/topics.py")
+    less, more = benchmark.memory([10_000, 100_000], words_held=20_000)
+    assert less["pruned_words"] == 0 < 50_000 < more["pruned_words"]
+    assert more["tokens"] > 9 * less["tokens"]
+    grown = more["peak_mb"] - less["peak_mb"]
+    assert grown < 8, f"{grown:.1f} MB"  # 8 bytes a distinct word alone would be 1 MB, the text 7
+
+
+@pytest.mark.long
+def test_without_the_bound_on_words_memory_does_grow() -> None:
+    benchmark = load_script("benchmarks/topics.py")
+    less, more = benchmark.memory([10_000, 100_000], words_held=1_000_000)
+    assert more["pruned_words"] == 0
+    assert more["peak_mb"] - less["peak_mb"] > 8, "or the test above could not fail"
