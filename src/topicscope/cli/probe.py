@@ -3,17 +3,16 @@
 import re
 import shlex
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, show_progress
 from topicscope.cli.probe_tables import show
 from topicscope.errors import InputError
-from topicscope.probing.elsewhere import Elsewhere
 from topicscope.probing.options import DEFAULT_THRESHOLDS
 from topicscope.probing.probe import probe as run_probe
 from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
@@ -207,7 +206,7 @@ def probe(
             if value is not None:
                 raise InputError(f"{option} is of one model", received=f"{value} and --checkpoints {checkpoints}")
         return probe_series(checkpoints, source, options | {"on_error": on_error}, json=json, progress=progress)
-    with show_progress(progress) as shown, _readers(cluster, workers, gpus_per_worker) as readers:
+    with show_progress(progress) as shown, asked_cluster(cluster, workers, gpus_per_worker) as readers:
         result = run_probe(
             resolve_model(name), documents=source, revision=revision, progress=shown, cluster=readers, **options
         )
@@ -218,22 +217,6 @@ def probe(
         if not result.complete:
             print_lines([f"to go on: the same command with --out {shlex.quote(str(target))} --resume"])
     return INTERRUPTED if result.interrupted else int(not result.complete)
-
-
-def _readers(
-    cluster: str | None, workers: int | None, gpus_per_worker: float
-) -> AbstractContextManager[Elsewhere | None]:
-    """The cluster asked for, if any."""
-    if cluster is None:
-        if workers is not None or gpus_per_worker:
-            raise InputError(
-                "--workers and --gpus-per-worker are of a cluster",
-                expected="--cluster local, auto or ray://HOST:PORT as well",
-            )
-        return nullcontext()
-    from topicscope.cluster import Cluster
-
-    return Cluster(cluster, workers=workers, gpus_per_worker=gpus_per_worker)
 
 
 def resolve_model(name: str) -> str:

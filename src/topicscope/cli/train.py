@@ -9,12 +9,14 @@ import pandas as pd
 from cyclopts import Parameter
 
 from topicscope.claims.closed_forms import add_theory, resolve
+from topicscope.cli.cluster import asked_cluster, check_device
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.records import write_json
 from topicscope.records.run_record import SUMMARY, RunRecord
 from topicscope.report.training import write_run
+from topicscope.training.loop import SEEDS_PER_TASK
 from topicscope.training.loop import train as run_training
 from topicscope.training.recipe import Recipe, load_recipe
 
@@ -28,6 +30,10 @@ def train(
     resume: Annotated[bool, Parameter(negative=())] = False,
     overwrite: Annotated[bool, Parameter(negative=())] = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    cluster: str | None = None,
+    workers: Whole | None = None,
+    gpus_per_worker: float = 0.0,
+    seeds_per_task: Whole | None = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     progress: ProgressStyle = "auto",
 ) -> None:
@@ -47,6 +53,14 @@ def train(
         Replace what is in --out.
     set_
         Change one value of the recipe, table.key=value, such as training.steps=2000; may be given several times.
+    cluster
+        Train on a Ray cluster: local (processes of this machine), auto, or ray://HOST:PORT.
+    workers
+        Groups of seeds that the cluster trains at once; as many as it has room for unless given.
+    gpus_per_worker
+        GPUs of each worker, for a recipe with training.device = "cuda"; a share such as 0.25 lets four use one.
+    seeds_per_task
+        Seeds that a worker of the cluster trains together; 4 unless given, whatever the number of workers.
     json
         Print summary.json on stdout.
     progress
@@ -55,8 +69,13 @@ def train(
     if resume and out is None:
         raise InputError("--resume needs the folder of the run", expected="--out DIR")
     chosen = load_recipe(recipe, set_)
+    if seeds_per_task is not None and cluster is None:
+        raise InputError(
+            "--seeds-per-task is of a cluster", expected="--cluster local, auto or ray://HOST:PORT as well"
+        )
+    check_device(chosen.training.device, cluster, gpus_per_worker)
     target = fresh_folder(chosen.name) if out is None else out
-    with show_progress(progress) as shown:
+    with show_progress(progress) as shown, asked_cluster(cluster, workers, gpus_per_worker) as runner:
         record = run_training(
             chosen,
             seeds=seeds,
@@ -65,6 +84,8 @@ def train(
             overwrite=overwrite,
             arrays=resolve(chosen, chosen.arrays),
             references=resolve(chosen, chosen.references),
+            cluster=runner,
+            seeds_per_task=SEEDS_PER_TASK if seeds_per_task is None else seeds_per_task,
             progress=shown,
             command=shlex.join(["topicscope", *sys.argv[1:]]),
         )
