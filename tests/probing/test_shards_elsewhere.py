@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from transformers import PreTrainedTokenizerBase
+from upath import UPath
 
 import topicscope
 from cli.probe_files import OPTIONS_OF_SHARDS as OPTIONS
@@ -37,7 +38,7 @@ class Shuffled:
         self.read_shards: list[tuple[str, int]] = []
         self.blocks = 0
 
-    def check(self, folder: Path) -> None:
+    def check(self, folder: Path, exchange: UPath | None = None) -> None:
         assert folder.is_dir()
 
     def align(

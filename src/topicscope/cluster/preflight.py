@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError, RunError
+from topicscope.records.places import Place, kind_of, open_place, reaching, shown, without_secrets
+from topicscope.records.storage import remove, write
 
 # What a difference of can change numbers, or the form of what is sent.
 PACKAGES = ("topicscope", "torch", "transformers", "numpy", "tokenizers", "ray")
@@ -33,15 +35,15 @@ def check_gpus(ray: Any, gpus_per_worker: float) -> None:
         )
 
 
-def check_nodes(ray: Any, folder: Path) -> None:
-    """Make sure that every machine has the versions of this one, and can read and write `folder`.
+def check_nodes(ray: Any, folder: Place) -> None:
+    """Make sure that every machine has the versions of this one, and reads and writes `folder` (a URL, too).
 
     Raises:
         InputError: names the machine and the difference.
         RunError: a machine does not answer.
     """
     question, number = folder / f"question-{secrets.token_hex(4)}", secrets.token_hex(8)
-    question.write_text(number, encoding="utf-8")
+    _write(question, number)
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
     answers = [question.with_name(f"{question.name}-{i}") for i in range(len(nodes))]
     try:
@@ -63,18 +65,41 @@ def check_nodes(ray: Any, folder: Path) -> None:
                     "a machine of the cluster does not answer", received=str(error).strip()[:300], where=name
                 ) from error
             _check_versions(versions, name)
-            written = answer.read_text(encoding="utf-8") if answer.is_file() else None
-            if problem or read != number or written != number:
+            if problem or read != number or _read(answer) != number:
                 raise InputError(
                     "the workers cannot write to the output folder",
-                    received=str(folder),
-                    expected="a folder that all machines of the cluster see under this path (NFS or the like)",
-                    where=f"{name}: {problem or 'it sees another folder'}",
+                    received=shown(folder),
+                    expected="a folder that all machines of the cluster see under this path (NFS or the like)"
+                    if isinstance(folder, Path)
+                    else "a place that all machines of the cluster reach, with its package and credentials there",
+                    where=without_secrets(f"{name}: {problem or 'it sees another folder'}"),
                     advice="choose an --out on storage that the machines share",
                 )
     finally:
         for path in (question, *answers):
-            path.unlink(missing_ok=True)
+            _remove(path)
+
+
+def _write(place: Place, text: str) -> None:
+    if isinstance(place, Path):
+        place.write_text(text, encoding="utf-8")
+        return
+    with reaching(place):
+        write(place, text.encode())
+
+
+def _read(place: Place) -> str | None:
+    if kind_of(place) != "file":
+        return None
+    with reaching(place), open_place(place) as stream:
+        return (stream.read() or b"").decode()
+
+
+def _remove(place: Place) -> None:
+    if isinstance(place, Path):
+        place.unlink(missing_ok=True)
+    else:
+        remove(place)
 
 
 def _check_versions(found: dict[str, str], name: str) -> None:
@@ -118,11 +143,15 @@ def _look_around() -> Callable[[tuple[str, ...], str, str], tuple[dict[str, str]
     def look(packages: tuple[str, ...], question: str, answer: str) -> tuple[dict[str, str], str, str]:
         versions = read_versions(packages)
         try:
-            with open(question, encoding="utf-8") as stream:
-                number = stream.read()
-            with open(answer, "x", encoding="utf-8") as stream:
-                stream.write(number)
-        except OSError as error:
+            if "://" in question:
+                from fsspec import open as open_file
+            else:
+                open_file = open
+            with open_file(question, "rb") as stream:
+                number = stream.read().decode()
+            with open_file(answer, "wb") as stream:
+                stream.write(number.encode())
+        except Exception as error:  # of a storage, anything
             return versions, "", str(error)
         return versions, number, ""
 

@@ -10,8 +10,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
+from upath import UPath
 
 from topicscope.cluster.connection import connected
+from topicscope.cluster.exchange import collect_shard, send_tokens
 from topicscope.cluster.pool import TRIES, Pool
 from topicscope.cluster.preflight import check_gpus, check_nodes
 from topicscope.cluster.tasks import run_tasks
@@ -49,6 +51,7 @@ class Cluster:
         self.device = "cuda" if gpus_per_worker else "cpu"
         self._ray: Any = None
         self._pool: Pool | None = None
+        self._exchange: UPath | None = None
         self._end = ExitStack()
 
     def __enter__(self) -> "Cluster":
@@ -66,14 +69,17 @@ class Cluster:
             self._pool = None
         self._end.close()
 
-    def check(self, folder: Path) -> None:
-        """Make sure that every machine has the versions of this one and can write to `folder`.
+    def check(self, folder: Path, exchange: UPath | None = None) -> None:
+        """Make sure that every machine has the versions of this one and can write to `folder`, or to `exchange`.
+
+        exchange: where workers find tokens and leave shards in place of `folder`, which they need not see.
 
         Raises:
             InputError: names the machine.
         """
         assert self._ray is not None, "a cluster is used inside its with-block"
-        check_nodes(self._ray, folder)
+        check_nodes(self._ray, folder if exchange is None else exchange)
+        self._exchange = exchange
 
     def run(self, work: Callable[..., Any], jobs: Sequence[Job]) -> Iterator[Finished | Failed]:
         """See `jobs.Runner.run`; at most `workers` at once, each job at most `TRIES` times."""
@@ -106,7 +112,8 @@ class Cluster:
             RunError: no worker starts.
         """
         remote = self._ray.remote(num_cpus=1, num_gpus=self.gpus_per_worker, max_restarts=0)(_worker_class())
-        arguments = (source, self.device, str(tokens.folder), options)
+        place = str(tokens.folder) if self._exchange is None else send_tokens(tokens.folder, self._exchange)
+        arguments = (source, self.device, place, options)
         self._pool = Pool(self._ray, lambda: remote.remote(*arguments), self.workers or self._room())
         self._pool.start()
 
@@ -127,10 +134,14 @@ class Cluster:
                 while waiting:
                     shard = waiting[0]
                     place = folder / f"shard-{shard.number:05}.{secrets.token_hex(4)}"
-                    if not pool.give((shard, place), name, sent, weights_seed, shard, str(place)):
+                    there = place if self._exchange is None else self._exchange / folder.name / place.name
+                    if not pool.give((shard, place), name, sent, weights_seed, shard, str(there)):
                         break
                     waiting.popleft()
-                for (shard, place), outcome, failure in pool.done(timeout=1.0):
+                for (shard, place), outcome, fault in pool.done(timeout=1.0):
+                    failure = fault
+                    if failure is None and self._exchange is not None:
+                        failure = collect_shard(self._exchange / folder.name / place.name, place)
                     if failure is None:
                         yield ShardRead(shard, place, *outcome)
                         continue

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from transformers import PreTrainedTokenizerBase
+from upath import UPath
 
 from topicscope.probing.alignment import AlignedUnit, Coverage
 from topicscope.probing.options import ProbeOptions
@@ -56,8 +57,11 @@ class Elsewhere(Protocol):
 
     device: str
 
-    def check(self, folder: Path) -> None:
-        """Before any work: make sure that whoever reads can be used, and sees `folder`, that of the run."""
+    def check(self, folder: Path, exchange: UPath | None = None) -> None:
+        """Before any work: make sure that whoever reads can be used, and sees `folder`, that of the run.
+
+        exchange: where tokens and shards pass between the readers and this process, which then has `folder` to itself.
+        """
 
     def align(
         self,

@@ -3,11 +3,11 @@
 import time
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from upath import UPath
 
 from topicscope.errors import InputError
 from topicscope.probing.checks import digest, finished, identity_of_run, require_known_words, require_pairs
@@ -24,7 +24,7 @@ from topicscope.probing.moments import rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
 from topicscope.probing.permutation import shuffled_topics
-from topicscope.probing.result import ProbeResult
+from topicscope.probing.result import RESULT, ProbeResult
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.table import (
     attention_rows,
@@ -39,6 +39,8 @@ from topicscope.probing.topic_source import TopicSource, configurations_of, iden
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import Manifest, describe_environment
 from topicscope.records.manifest import now
+from topicscope.records.output import output_folder
+from topicscope.records.places import Place
 from topicscope.records.unfinished import UnfinishedRun, unfinished_run
 from topicscope.topics.words import WordSplitter, split_words
 
@@ -56,7 +58,7 @@ def probe(
     splitter: WordSplitter = split_words,
     progress: Progress | None = None,
     command: str | None = None,
-    out: str | Path | None = None,
+    out: str | Place | None = None,
     resume: bool = False,
     overwrite: bool = False,
     cluster: Elsewhere | None = None,
@@ -72,17 +74,19 @@ def probe(
 
     device: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best of these that is there.
     out: folder for the result. The work under way is kept in `out`.unfinished, about once a minute; with `resume` a run
-        that was killed or stopped goes on from there, to the same numbers, and a finished one is read.
+        that was killed or stopped goes on from there, to the same numbers, and a finished one is read. At a URL
+        (s3://…) the result is put in place when it is whole, and the work under way is kept on this machine.
 
     cluster: who reads the text in place of this process, in shards: a `topicscope.cluster.Cluster`. It needs `out`, a
-        folder that all its machines share, and a model by name. The numbers are those of this process alone.
+        folder or URL that all its machines share, and a model by name. The numbers are those of this process alone.
 
     One forward pass serves all thresholds and topic seeds; each control is one more pass. After Ctrl-C the result of
     what was read so far is returned with `interrupted` set; before anything was read, KeyboardInterrupt is raised.
 
     Raises:
         InputError: anything about the model, the text, the topics, the options or the folder that cannot be used.
-        RunError: the disk is full; what was finished is kept for `resume`.
+        RunError: the disk is full, or the result could not be copied to its URL; what was finished is kept for
+            `resume`.
     """
     chosen = ProbeOptions.checked(**options)
     if resume and out is None:
@@ -113,19 +117,23 @@ def probe(
     )
     if out is None:
         return measure(None)
-    target = Path(out)
-    replaces = resume and (target / "result.json").is_file()
-    with unfinished_run(target, resume=resume, overwrite=overwrite, replaces=replaces) as run:
-        result = measure(run)
-        if not result.lies_in(target):  # else a finished run was read
-            run.publish(result.save(run.folder / "result", overwrite=True))
-        run.keep = not result.complete
-    return result.moved(target)
+    with output_folder(out, RESULT, resume=resume, overwrite=overwrite) as output:
+        target = output.folder
+        replaces = resume and (target / RESULT).is_file()
+        with unfinished_run(target, resume=resume, overwrite=overwrite, replaces=replaces) as run:
+            result = measure(run, exchange=output.exchange)
+            read = result.lies_in(target)  # of a finished run
+            if not read:
+                run.publish(result.save(run.folder / "result", overwrite=True))
+            run.keep = output.keeps = not result.complete
+        output.publishes = not result.interrupted and not (read and output.copied)
+    return result.moved(output.folder, output.owner)
 
 
 def _measure(
     run: UnfinishedRun | None,
     *,
+    exchange: UPath | None = None,
     model: str | PreTrainedModel | ModelView,
     tokenizer: PreTrainedTokenizerBase | None,
     documents: Documents,
@@ -142,7 +150,7 @@ def _measure(
 ) -> ProbeResult:
     if cluster is not None:
         assert run is not None
-        cluster.check(run.folder)
+        cluster.check(run.folder, exchange)
     corpus = corpus_of(documents)
     view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code)
     if options.layers is not None or options.heads is not None:

@@ -26,11 +26,13 @@ from topicscope.records import (
     write_npz,
     write_text,
 )
+from topicscope.records.places import Place
+from topicscope.records.storage import fetched
 from topicscope.topics.lda import Topics
 from topicscope.topics.topics_file import load_topics, save_topics
 
 SCHEMA_VERSION = 1
-DOCUMENTS = "documents.parquet"
+RESULT, DOCUMENTS = "result.json", "documents.parquet"
 CIRCUITS = "circuits.csv"
 EMBEDDING_MAP = "embedding_map.npz"
 
@@ -115,9 +117,9 @@ class ProbeResult:
         """Whether the result was read from `folder`."""
         return self.document_table.files == [folder / DOCUMENTS]
 
-    def moved(self, folder: Path) -> "ProbeResult":
-        """The same result, whose document table lies in `folder`."""
-        return replace(self, document_table=DocumentTable([folder / DOCUMENTS]))
+    def moved(self, folder: Path, owner: object = None) -> "ProbeResult":
+        """The same result, whose document table lies in `folder`, a temporary one if it has an `owner`."""
+        return replace(self, document_table=DocumentTable([folder / DOCUMENTS], owner))
 
     def plot(self, kind: str = "heads", *, columns: Literal["single", "double"] | None = None, **more: Any) -> Any:
         """A matplotlib figure; columns: as wide as one or two columns of a paper.
@@ -185,7 +187,7 @@ class ProbeResult:
 
         target = Path(folder)
         with replaced_folder(target, overwrite=overwrite) as staging:
-            write_json(staging / "result.json", self.to_dict())
+            write_json(staging / RESULT, self.to_dict())
             write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
             self.document_table.write(staging / DOCUMENTS)
             write_npz(staging / "moments.npz", self.moments)
@@ -200,25 +202,26 @@ class ProbeResult:
         return target
 
     @classmethod
-    def load(cls, folder: str | Path) -> "ProbeResult":
-        """Read a folder that `save` or `--out` wrote.
+    def load(cls, folder: str | Place) -> "ProbeResult":
+        """Read a folder that `save` or `--out` wrote; from a URL a copy is made, which goes with the result.
 
         Raises:
-            InputError: no such result, another kind of result, another schema version, or a damaged one.
+            InputError: no such result, another kind of result, another schema version, or a damaged one; a storage
+                that fails.
         """
-        folder = Path(folder)
-        with undamaged(folder):
-            return cls._loaded(folder)
+        here, owner = fetched(folder)
+        with undamaged(here):
+            return cls._loaded(here, owner)
 
     @classmethod
-    def _loaded(cls, folder: Path) -> "ProbeResult":
-        record = read_json(folder / "result.json")
+    def _loaded(cls, folder: Path, owner: object) -> "ProbeResult":
+        record = read_json(folder / RESULT)
         if record.get("kind") != "probe" or record.get("schema_version") != SCHEMA_VERSION:
             raise InputError(
                 "not a probe result this version can read",
                 received={"kind": record.get("kind"), "schema_version": record.get("schema_version")},
                 expected={"kind": "probe", "schema_version": SCHEMA_VERSION},
-                where=str(folder / "result.json"),
+                where=str(folder / RESULT),
             )
         topic_files = [folder / _topics_name(i) for i in range(len(list(folder.glob("topics*.npz"))))]
         return cls(
@@ -228,7 +231,7 @@ class ProbeResult:
             head_table=pd.read_csv(folder / "heads.csv"),
             controls=frame_of(record["controls"]),
             embeddings=frame_of(record["embeddings"]),
-            document_table=DocumentTable([folder / DOCUMENTS]),
+            document_table=DocumentTable([folder / DOCUMENTS], owner),
             coverage=record["coverage"],
             warnings=tuple(record["warnings"]),
             interrupted=record["interrupted"],

@@ -31,6 +31,8 @@ from topicscope.records.files import (
     write_npz,
 )
 from topicscope.records.manifest import Manifest
+from topicscope.records.places import Place
+from topicscope.records.storage import fetched
 
 SCHEMA_VERSION = 1
 RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY = (
@@ -118,13 +120,17 @@ class RunRecord:
         return folder
 
 
-def load_run(folder: Path | str) -> RunRecord:
-    """Read a record written by `topicscope train` or `RunRecord.save`.
+def load_run(folder: Place | str) -> RunRecord:
+    """Read a record written by `topicscope train` or `RunRecord.save`, also from a URL.
 
     Raises:
-        InputError: no such folder, an unfinished run, another schema version, or a damaged file.
+        InputError: no such folder, an unfinished run, another schema version, a damaged file, or a storage that fails.
     """
-    folder = Path(folder)
+    here = fetched(folder)  # a copy lives as long as this
+    return _loaded(here[0])
+
+
+def _loaded(folder: Path) -> RunRecord:
     if not folder.is_dir():
         raise InputError("no such run", received=str(folder), expected="a folder written by `topicscope train`")
     missing = [name for name in (RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY) if not (folder / name).is_file()]
