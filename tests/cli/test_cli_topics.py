@@ -188,3 +188,54 @@ def test_other_engines_write_the_same_kind_of_file(engine: str, corpus: Path, tm
     assert topics.provenance["sweeps"] == 10
     assert {frozenset(words) for words in topics.top_words(5)} == {frozenset(ANIMALS.split()), frozenset(SEA.split())}
     assert run([*arguments[:-1], "mallet"]) == 2
+
+
+def test_a_streamed_fit_is_on_record(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "t.npz"
+    arguments = [str(corpus), "--topics", "2", "-o", str(output), "--min-count", "1", "--progress", "none"]
+    assert run(["topics", "fit", *arguments, "--engine", "gensim", "--stream", "--max-words", "7"]) == 0
+    assert "40 documents" in capsys.readouterr().out
+    known = load_topics(output).provenance
+    assert (known["sweeps"], known["vocabulary_size"], known["max_words"]) == (1, 7, 7)
+    assert known["dropped"]["words_beyond_the_vocabulary"] == 3
+    assert len(known["corpus"]["sha256"]) == 64
+    assert known["coherence"]["passages"] == 40
+
+
+@pytest.mark.parametrize("engine", [["--engine", "gensim", "--stream"], ["--engine", "sklearn"], []])
+def test_a_sample_is_on_record_and_said(
+    engine: list[str], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, whole = tmp_path / "t.npz", tmp_path / "whole.npz"
+    assert fit(corpus, "--topics", 2, "-o", output, "--sample", 12, "--sample-seed", 4, *engine) == 0
+    assert "a sample of 12 of 20 documents, drawn by seed 4" in capsys.readouterr().out
+    assert fit(corpus, "--topics", 2, "-o", whole, "--sample", 50, *engine) == 0
+    assert "all 20 documents: 50 were asked for" in capsys.readouterr().out
+    sampled, all_of_it = (load_topics(path).provenance for path in (output, whole))
+    assert (sampled["documents"], all_of_it["documents"]) == (24, 40)
+    assert sampled["corpus"]["skipped"] == {"not sampled": 8}
+    assert sampled["corpus"]["sample"]["sha256_of_the_whole"] == all_of_it["corpus"]["sha256"]
+    assert sampled["corpus"]["sha256"] != all_of_it["corpus"]["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--stream"], "--stream is of the engine gensim"),
+        (["--stream", "--engine", "sklearn"], "--sample N"),
+        (["--cluster", "local"], "one chain"),
+        (["--cluster", "local", "--engine", "sklearn"], "in one process"),
+        (["--cluster", "local", "--engine", "gensim"], "--engine gensim --stream"),
+        (["--workers", "2"], "--cluster"),
+        (["--max-words", "9"], "--max-words means nothing without --stream"),
+        (["--sample-seed", "9"], "--sample-seed means nothing without --sample"),
+        (["--sample", "0"], "bad option --sample"),
+        (["--engine", "gensim", "--stream", "--max-words", "0"], "impossible option: max_words"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    options: list[str], said: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(corpus, "--topics", 2, "-o", tmp_path / "t.npz", *options) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "t.npz").exists()

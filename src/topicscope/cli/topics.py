@@ -2,17 +2,16 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
 from cyclopts import Parameter
 
+from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
-from topicscope.jobs import Runner
 from topicscope.topics import lda
 from topicscope.topics.coherence import TOP_WORDS, coherence
 from topicscope.topics.engines import Engine, fit_with
@@ -87,7 +86,7 @@ def fit(
         on_error=on_error,
         max_document_bytes=max_document_bytes,
     )
-    with show_progress(progress) as shown, _runner(cluster, workers) as runner:
+    with show_progress(progress) as shown, asked_cluster(cluster, workers) as runner:
         drawn = None if sample is None else sample_documents(text, sample, sample_seed or 0, shown)
         read = text if drawn is None else drawn.corpus
         passages = lda.CorpusPassages(read)
@@ -179,17 +178,6 @@ def _require_fitting(
     ):
         if value is not None and not needed:
             raise InputError(f"{option} means nothing without {given}", received=f"{option} {value}", expected=given)
-
-
-def _runner(cluster: str | None, workers: int | None) -> AbstractContextManager[Runner | None]:
-    """The cluster asked for, if any."""
-    if cluster is None:
-        if workers is not None:
-            raise InputError("--workers are of a cluster", expected="--cluster local, auto or ray://HOST:PORT as well")
-        return nullcontext()
-    from topicscope.cluster import Cluster
-
-    return Cluster(cluster, workers=workers)
 
 
 def _require_writable(output: Path, overwrite: bool) -> None:

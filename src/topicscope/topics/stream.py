@@ -10,7 +10,7 @@ Memory is bounded whatever the text: `words_held` words while they are counted, 
 
 import tempfile
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -38,15 +38,21 @@ MAX_WORDS = 100_000
 class Rate:
     """How fast topics are learnt: passes over the text; batch, B above, in passages; decay and offset of ρ.
 
+    batch: None for a 64th of the passages, but at least 256 (or topics are learnt from too few at a time) and at most
+    4,096 (or one would learn too seldom); an update costs what the E-step of hundreds of passages costs.
     iterations: of the proportions of a passage, at most; strips: places of the text from which a batch is taken.
     """
 
     passes: int = 1
-    batch: int = 256
+    batch: int | None = None
     decay: float = 0.7
     offset: float = 1.0
     iterations: int = 100
     strips: int = STRIPS
+
+    def batch_of(self, documents: int) -> int:
+        """B for a text of so many passages."""
+        return max(256, min(4096, documents // 64)) if self.batch is None else self.batch
 
 
 def fit_stream(
@@ -83,7 +89,14 @@ def fit_stream(
     rate = Rate() if rate is None else rate
     require_installed("gensim", "gensim")
     require_options(
-        num_topics, seed, min_count, sweeps=rate.passes, batch=rate.batch, max_words=max_words, words_held=words_held
+        num_topics,
+        seed,
+        min_count,
+        sweeps=rate.passes,
+        batch=rate.batch_of(0),
+        strips=rate.strips,
+        max_words=max_words,
+        words_held=words_held,
     )
     progress = SilentProgress() if progress is None else progress
     with tempfile.TemporaryDirectory(prefix="topicscope-bags-") as folder:
@@ -100,6 +113,7 @@ def fit_stream(
             strips=rate.strips,
         )
         require_enough(num_topics, text.documents, text.passages, min_count)
+        rate = replace(rate, batch=rate.batch_of(text.documents))
         weights = _learn(text, num_topics, rate, seed, Here() if runner is None else runner, progress)
         model = TopicModel.normalised(weights, Vocabulary.of(text.vocabulary), ALPHA)
         provenance = {
@@ -113,7 +127,7 @@ def fit_stream(
             "eta": ETA,
             **{name: value for name, value in asdict(rate).items() if name != "passes"},
             "readings_of_the_text": 1,
-            "batches": rate.passes * -(-text.documents // rate.batch),
+            "batches": rate.passes * -(-text.documents // rate.batch_of(text.documents)),
             "e_steps_of_a_passage": rate.passes,
             **text.left_out,
             "documents": text.documents,
@@ -141,16 +155,17 @@ def _learn(text: StoredText, num_topics: int, rate: Rate, seed: int, runner: Run
         dtype=np.float64,
     )
     model.state.numdocs = text.documents
-    batches = -(-text.documents // rate.batch)
+    size = rate.batch_of(text.documents)
+    batches = -(-text.documents // size)
     done = 0
     with tracked(progress, "fit topics", rate.passes * batches, "batches"):
         for sweep in range(rate.passes):
             seen = 0  # gensim's clock: a pass after the first counts as one batch
-            for batch in text.batches(rate.batch):
+            for batch in text.batches(size):
                 new = LdaState(model.eta, (0, 0), np.float64)
                 new.sstats = expected(runner, batch, model.expElogbeta, alpha, rate.iterations, model.random_state)
                 new.numdocs = len(batch)
-                clock = (seen if sweep == 0 else text.documents) / min(rate.batch, text.documents)
+                clock = (seen if sweep == 0 else text.documents) / min(size, text.documents)
                 model.state.blend((rate.offset + sweep + clock) ** -rate.decay, new)
                 model.sync_state()
                 seen += len(batch)
