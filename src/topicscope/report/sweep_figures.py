@@ -8,7 +8,7 @@
 | random draws, or more combinations | a panel for each field, all points in each |
 
 A cross at the lower edge (in a map: in the cell) stands for a point without a number. Axes of fields are logarithmic
-where their values are positive and span a factor of twenty.
+where the field was drawn so, or where a grid's values are positive and span a factor of twenty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from topicscope.records.files import dump_json
 from topicscope.report.paper import LINES, Columns, paper_figure, tidy
@@ -36,15 +37,12 @@ _BEST = "#D55E00"
 
 @dataclass(frozen=True)
 class _Field:
-    """A swept field with several values: `levels` in their order; `places`: where a value stands on an axis."""
+    """A swept field with several values: `levels` in their order; `log`: of its axis."""
 
     name: str
     levels: tuple[Any, ...]
     numeric: bool
-
-    @property
-    def log(self) -> bool:
-        return self.numeric and min(self.levels) > 0 and max(self.levels) >= _WIDE * min(self.levels)
+    log: bool
 
     def places(self, values: Sequence[Any]) -> np.ndarray:
         """Of every value: the number itself, or the place of a word among the levels."""
@@ -67,8 +65,8 @@ class _Field:
 def draw_sweep(record: Mapping[str, Any], metric: str, columns: Columns | None = None) -> tuple[pd.DataFrame, Figure]:
     """The picture, and the numbers that it shows: see `sweep_data`."""
     data = sweep_data(record, metric)
-    fields = [field for name in record["swept"] if len((field := _field(name, data[name])).levels) > 1]
-    random = bool(record["spec"]["random"])
+    random = (record["spec"]["random"] or {}).get("fields", {})
+    fields = [_field(name, data[name], random.get(name)) for name in record["swept"] if len(set(data[name])) > 1]
     if not random and len(fields) == 2 and all(f.numeric and len(f.levels) >= _MAP_FROM for f in fields):
         return data, _map(data, fields, metric, columns)
     order = sorted(fields, key=lambda field: (not field.numeric, -len(field.levels)))
@@ -96,10 +94,13 @@ def metric_words(metric: str) -> str:
     return _WORDS.get(metric, metric)
 
 
-def _field(name: str, values: pd.Series) -> _Field:
+def _field(name: str, values: pd.Series, draw: Mapping[str, Any] | None) -> _Field:
     found = list(dict.fromkeys(values))
     numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in found)
-    return _Field(name, tuple(sorted(found)) if numeric else tuple(found), numeric)
+    if not numeric:
+        return _Field(name, tuple(found), False, False)
+    log = min(found) > 0 and max(found) >= _WIDE * min(found) if draw is None else bool(draw["log"])
+    return _Field(name, tuple(sorted(found)), True, log)
 
 
 def _lines(
@@ -123,8 +124,10 @@ def _lines(
                 _line(axes, line, across, number, None if level is None else _label(level))
             if levels:
                 axes.set_title("\n".join(f"{f.name} = {_label(v)}" for f, v in zip(others, levels, strict=True)))
-            for field in across:
-                field.set_axis(axes)
+            if across:
+                across[0].set_axis(axes)
+            else:
+                axes.set_xticks([])
             tidy(axes)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
@@ -215,9 +218,9 @@ def _measured_axis(axes: Axes, data: pd.DataFrame, metric: str) -> None:
     if values.size and values.min() > 0 and values.max() > _VERY_WIDE * values.min():
         axes.set_ylim(values.min() / 1.5, values.max() * 1.5)
         plain_log(axes)
-    elif metric == "deviation":
-        axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
-    else:
+    if metric == "deviation":
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
+    elif axes.get_yscale() == "linear":
         axes.ticklabel_format(axis="y", useOffset=False)
 
 

@@ -26,7 +26,7 @@ def render_sweep(record: Mapping[str, Any], table: pd.DataFrame, figure: Figure 
     finished = [point for point in points if metric in point["measurements"]]
     finished = [point for point in finished if point["measurements"][metric]["mean"] is not None]
     ranked = sorted(finished, key=lambda point: float(point["measurements"][metric]["mean"]))
-    best = metric in _LOWER and len(ranked) > 2 * _BEST
+    what, best = metric_words(metric), metric in _LOWER and len(ranked) > 2 * _BEST
     return render_page(
         "sweep.html.j2",
         name=record["name"],
@@ -35,8 +35,8 @@ def render_sweep(record: Mapping[str, Any], table: pd.DataFrame, figure: Figure 
         headline=_headline(ranked, metric, len(points)),
         cards=_cards(record),
         missing=_missing(record),
-        picture=None if figure is None else Picture.of(figure, f"{metric_words(metric)} over the sweep", _alt(record)),
-        best=_table(record, ranked[:_BEST], f"The {_BEST} lowest: {metric_words(metric)}") if best else None,
+        picture=None if figure is None else Picture.of(figure, _sentence(f"{what} over the sweep"), _alt(record)),
+        best=_table(record, ranked[:_BEST], f"The {_BEST} lowest: {what}") if best else None,
         points=_table(record, points[:_MOST_ROWS], "All points"),
         more=max(0, len(points) - _MOST_ROWS),
         command=manifest["command"],
@@ -63,7 +63,8 @@ def _headline(ranked: list[Mapping[str, Any]], metric: str, points: int) -> str:
             f"The {what} was lowest at {_words(low)}: {_value(low, metric)}. The highest of {len(ranked)} points was "
             f"{_value(high, metric)}, at {_words(high)}."
         )
-    return f"{what} went from {_value(low, metric)} at {_words(low)} to {_value(high, metric)} at {_words(high)}."
+    ends = [f"{_value(point, metric)} at {_words(point)}" for point in (low, high)]
+    return f"{_sentence(what)} went from {ends[0]} to {ends[1]}."
 
 
 def _value(point: Mapping[str, Any], metric: str) -> str:
@@ -124,9 +125,14 @@ def _missing(record: Mapping[str, Any]) -> list[str]:
 
 def _alt(record: Mapping[str, Any]) -> str:
     seeds = record["spec"]["seeds"]
-    error = f" ± one standard deviation over {seeds} seeds" if seeds > 1 else ""
+    error = f" ± one standard deviation over {seeds} seeds" if seeds > 1 and record["metric"] != "deviation" else ""
     without = " A cross is a point without a number." if record["counts"]["finished"] < len(record["points"]) else ""
-    return f"{metric_words(record['metric'])}{error}, against {', '.join(record['swept'])}.{without}"
+    return _sentence(f"{metric_words(record['metric'])}{error}, against {', '.join(record['swept'])}.{without}")
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter, unless it begins with the name of a measurement, which has underscores."""
+    return text if "_" in text.split(maxsplit=1)[0] else text[:1].upper() + text[1:]
 
 
 def _table(record: Mapping[str, Any], points: list[Mapping[str, Any]], caption: str) -> Table:

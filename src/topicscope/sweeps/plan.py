@@ -51,7 +51,7 @@ class Plan:
     description: str
 
 
-def make_plan(spec: SweepSpec, *, on_error: OnError = "stop") -> Plan:
+def make_plan(spec: SweepSpec, *, on_error: str = "stop") -> Plan:
     """Every point of the sweep as a recipe that can be trained: draws in their order, at each the grid in the order of
     `itertools.product`, its last field the fastest.
 
@@ -178,7 +178,8 @@ class _Possible:
             decisive = (data, recipe.masking, recipe.training.weighting, recipe.training.ridge)
             wanted = repr((decisive, recipe.arrays, recipe.references))
             if wanted not in self._forms:
-                resolve(recipe, recipe.arrays | recipe.references)
+                resolve(recipe, recipe.arrays)
+                resolve(recipe, recipe.references)
                 self._forms.add(wanted)
         files = (data.phi, data.file)
         if files not in self._inputs:

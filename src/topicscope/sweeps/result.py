@@ -115,10 +115,12 @@ class SweepResult:
 
     def page(self) -> str:
         """One HTML file that needs no network: the answer, the picture, the table, settings, and what failed."""
+        return self._page(self.plot() if self.metric in self.metrics else None)
+
+    def _page(self, figure: Any) -> str:
         from topicscope.report.sweep_page import render_sweep
 
-        known = self.metric in self.metrics
-        return render_sweep(self.to_dict(), self.table(), self.plot() if known else None)
+        return render_sweep(self.to_dict(), self.table(), figure)
 
     def save(self, folder: Path | str | None = None) -> Path:
         """Write table.csv, sweep.png, report.html and, last, sweep.json into `folder` (its own unless given), each
@@ -133,9 +135,10 @@ class SweepResult:
         if target is None:
             raise InputError("the sweep has no folder", expected="save(folder)")
         write_text(target / TABLE, self.table().to_csv(index=False))
-        if self.metric in self.metrics:
-            write_bytes(target / FIGURE, to_png(self.plot()))
-        write_text(target / PAGE, self.page())
+        figure = self.plot() if self.metric in self.metrics else None
+        write_text(target / PAGE, self._page(figure))
+        if figure is not None:
+            write_bytes(target / FIGURE, to_png(figure))
         write_json(target / RECORD, self.to_dict())
         return target
 

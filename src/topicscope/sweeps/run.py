@@ -52,8 +52,8 @@ def sweep(
     overrides: Sequence[str] = (),
     resume: bool = False,
     overwrite: bool = False,
-    on_error: OnError = "stop",
-    keep: Keep = "record",
+    on_error: str = "stop",
+    keep: str = "record",
     metric: str | None = None,
     runner: Runner | None = None,
     progress: Progress | None = None,
@@ -131,7 +131,7 @@ class _State:
                 self.interrupted = True
 
     def _show(self, progress: Progress) -> None:
-        failed = sum(row["status"] != "finished" for row in self.rows.values())
+        failed = float(sum(row["status"] != "finished" for row in self.rows.values()))
         if failed:
             note(progress, self.plan.name, {"failed": failed})
         progress.update(self.plan.name, len(self.rows))
