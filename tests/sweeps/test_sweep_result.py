@@ -151,7 +151,7 @@ def test_the_page_says_where_it_was_lowest_and_what_is_missing(tmp_path: Path) -
     assert f"{RATE} = 1, name = &lt;script&gt;alert(1)&lt;/script&gt;: diverged: training diverged" in page
     assert "left out, no recipe allows it: &lt;script&gt;" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
-    waiting = sweep(write(tmp_path), out=tmp_path / "out", runner=Stopped(0))
+    waiting = sweep(write(tmp_path), out=tmp_path / "out", cluster=Stopped(0))
     page = waiting.page()
     assert "None of 4 points has a number yet" in page
     assert "4 points were not trained yet" in page

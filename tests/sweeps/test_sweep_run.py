@@ -74,7 +74,7 @@ def test_rows_do_not_depend_on_who_trains_nor_on_what_is_kept(tmp_path: Path) ->
     spec = write(tmp_path / "spec")
     here = rows(sweep(spec, out=tmp_path / "here"))
     runner = Shuffled()
-    assert rows(sweep(spec, out=tmp_path / "shuffled", runner=runner)) == here
+    assert rows(sweep(spec, out=tmp_path / "shuffled", cluster=runner)) == here
     assert runner.checked == [tmp_path / "shuffled"]
     summary = sweep(spec, out=tmp_path / "summary", keep="summary")
     assert rows(summary) == here
@@ -98,7 +98,7 @@ def test_a_diverged_point_is_a_row(tmp_path: Path) -> None:
     assert "diverged at step" in str(result.points[1]["reason"])
     assert not result.complete
     assert str(result) == "tiny: 1 of 2 points finished, 1 diverged"
-    kept = sweep(spec, out=tmp_path / "out", resume=True, runner=Stopped(0))  # it would diverge again
+    kept = sweep(spec, out=tmp_path / "out", resume=True, cluster=Stopped(0))  # it would diverge again
     assert rows(kept) == rows(result)
     assert kept.counts["kept"] == 2
     assert not kept.interrupted
@@ -106,11 +106,11 @@ def test_a_diverged_point_is_a_row(tmp_path: Path) -> None:
 
 def test_a_lost_point_is_tried_again_by_resume(tmp_path: Path) -> None:
     spec = write(tmp_path)
-    result = sweep(spec, out=tmp_path / "out", runner=Shuffled(losing=[1, 2]))
+    result = sweep(spec, out=tmp_path / "out", cluster=Shuffled(losing=[1, 2]))
     assert [point["status"] for point in result.points] == ["finished", "failed", "failed", "finished"]
     assert result.points[1]["reason"] == "its worker died"
     runner = Stopped(2)
-    again = sweep(spec, out=tmp_path / "out", resume=True, runner=runner)
+    again = sweep(spec, out=tmp_path / "out", resume=True, cluster=runner)
     assert (again.complete, runner.begun, again.counts["kept"]) == (True, 2, 2)
     assert rows(again) == rows(sweep(spec))
 
@@ -129,7 +129,7 @@ def test_what_a_worker_refuses_is_a_row(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     spec = write(tmp_path)
-    result = sweep(spec, out=tmp_path / "out", runner=Stopped(1))
+    result = sweep(spec, out=tmp_path / "out", cluster=Stopped(1))
     assert result.interrupted
     assert [point["status"] for point in result.points] == ["finished", "waiting", "waiting", "waiting"]
     loaded = SweepResult.load(tmp_path / "out")
@@ -143,7 +143,7 @@ def test_a_sweep_that_grew_keeps_what_it_had(tmp_path: Path) -> None:
     sweep(write(tmp_path), out=tmp_path / "out")
     grown = write(tmp_path, SWEEP.replace("[0.01, 0.1]", "[0.1, 1.0]"))
     runner = Stopped(2)
-    result = sweep(grown, out=tmp_path / "out", resume=True, runner=runner)
+    result = sweep(grown, out=tmp_path / "out", resume=True, cluster=runner)
     assert result.complete
     assert (runner.begun, result.counts["kept"], result.counts["left_over"]) == (2, 2, 2)
     assert sorted(result.table()["training.learning_rate"]) == [0.1, 0.1, 1.0, 1.0]
@@ -196,7 +196,7 @@ def test_a_killed_sweep_goes_on_to_the_same_rows(tmp_path: Path) -> None:
     assert 0 < finished < 4
     (unfinished,) = [path.parent for path in (out / "runs").glob("*/checkpoint.json")]
     runner = Stopped(4)
-    result = sweep(spec, out=out, resume=True, runner=runner)
+    result = sweep(spec, out=out, resume=True, cluster=runner)
     assert (runner.begun, result.counts["kept"]) == (4 - finished, finished)
     assert rows(result) == rows(sweep(spec))
     assert not [
@@ -262,7 +262,7 @@ def test_two_sweeps_never_write_to_one_folder(tmp_path: Path) -> None:
                     sweep(spec, out=out, **more)
             return iter(())
 
-    sweep(spec, out=out, runner=Second(0))
+    sweep(spec, out=out, cluster=Second(0))
 
 
 @pytest.mark.parametrize(
@@ -299,6 +299,6 @@ def test_progress_counts_points_and_failures(tmp_path: Path) -> None:
             self.seen.append(figures)
 
     watcher = Watcher()
-    sweep(write(tmp_path), progress=watcher, runner=Shuffled(losing=[0, 1, 2, 3]))
+    sweep(write(tmp_path), progress=watcher, cluster=Shuffled(losing=[0, 1, 2, 3]))
     counted = [item for n in range(1, 5) for item in ({"failed": n}, n)]
     assert watcher.seen == [("tiny", 4, "points"), 0, *counted, "end"]

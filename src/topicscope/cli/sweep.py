@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pandas as pd
 from cyclopts import Parameter
 
+from topicscope.cli.cluster import asked_cluster, check_device
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
@@ -38,6 +39,9 @@ def sweep(
     on_error: OnError = "stop",
     keep: Keep = "record",
     metric: str | None = None,
+    cluster: str | None = None,
+    workers: Whole | None = None,
+    gpus_per_worker: float = 0.0,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     progress: ProgressStyle = "auto",
 ) -> int:
@@ -65,6 +69,12 @@ def sweep(
         Of each point: record (all that `topicscope train` leaves, under runs/) or summary (its row only).
     metric
         The measurement that picture and page show, such as loss, deviation (from theory) or W_V_same.
+    cluster
+        Train the points on a Ray cluster: local (processes of this machine), auto, or ray://HOST:PORT.
+    workers
+        Points that the cluster trains at once; as many as it has room for unless given.
+    gpus_per_worker
+        GPUs of each worker, for recipes with training.device = "cuda"; a share such as 0.25 lets four use one.
     json
         Print sweep.json on stdout.
     progress
@@ -76,7 +86,10 @@ def sweep(
     if dry_run:
         return _list(make_plan(chosen, on_error="skip"), json=json)
     target = fresh_folder(f"{spec.stem}-sweep") if out is None else out
-    with show_progress(progress) as shown:
+    if cluster is not None:
+        for device in make_plan(chosen, on_error=on_error).devices:
+            check_device(device, cluster, gpus_per_worker)
+    with asked_cluster(cluster, workers, gpus_per_worker) as runner, show_progress(progress) as shown:
         result = run_sweep(
             chosen,
             out=target,
@@ -85,6 +98,7 @@ def sweep(
             on_error=on_error,
             keep=keep,
             metric=metric,
+            cluster=runner,
             progress=shown,
             command=shlex.join(["topicscope", *sys.argv[1:]]),
         )

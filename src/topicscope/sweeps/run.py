@@ -55,7 +55,7 @@ def sweep(
     on_error: str = "stop",
     keep: str = "record",
     metric: str | None = None,
-    runner: Runner | None = None,
+    cluster: Runner | None = None,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> SweepResult:
@@ -66,8 +66,8 @@ def sweep(
     resume: go on there; points that are finished are kept, others (also new ones, when the spec has changed) are run.
     on_error: "skip" leaves out settings that no recipe allows, and counts them; unless given they stop it before any
         work. keep: "summary" keeps rows only, "record" the whole `RunRecord` of every point as well.
-    metric: the measurement that picture and page show. runner: who trains: this process unless given, or a
-        `topicscope.cluster.Cluster`. The same points give the same rows, whoever trains them.
+    metric: the measurement that picture and page show. cluster: a `topicscope.cluster.Cluster` that trains the points,
+        instead of this process; the same points give the same rows, whoever trains them.
 
     A point whose loss does not stay finite, or that cannot be trained, is a row with its reason. Ctrl-C keeps what is
     finished and gives a result that is `interrupted`.
@@ -80,20 +80,20 @@ def sweep(
         spec = changed(spec, seeds=seeds, overrides=overrides)
     _check_options(on_error, keep, metric, resume, overwrite, out)
     plan = make_plan(spec, on_error=on_error)
-    if runner is None:
+    if cluster is None:
         for device in plan.devices:
             check_device(device)
     state = _State(plan, keep, metric, command)
     if out is None:
-        state.go(None, runner or Here(), progress or SilentProgress(), {})
+        state.go(None, cluster or Here(), progress or SilentProgress(), {})
         return state.result()
     folder = Path(out)
     with _prepared(folder, resume=resume, overwrite=overwrite):
-        (runner or Here()).check(folder)
+        (cluster or Here()).check(folder)
         found = [(point.id, kept_row(folder, point.id, key_of(point), keep)) for point in plan.points]
         kept = {name: row for name, row in found if row is not None}
         state.result(folder).save_record()  # so that the folder of a sweep that is killed is known as one
-        state.go(folder, runner or Here(), progress or SilentProgress(), kept)
+        state.go(folder, cluster or Here(), progress or SilentProgress(), kept)
         result = state.result(folder)
         result.save()
     return result
