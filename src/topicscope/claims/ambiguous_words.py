@@ -21,7 +21,7 @@ from topicscope.claims.installed import demo_packages
 from topicscope.claims.partial_effect import Effect, effect_row
 from topicscope.claims.rows import exact_row, measured_row, not_run_row
 from topicscope.claims.trained_attention import LARGER
-from topicscope.claims.word_pairs import NOT_HERE, Sample, WordPairs, read_pairs, wikipedia
+from topicscope.claims.word_pairs import NOT_HERE, WIKIPEDIA, Sample, WordPairs, read_pairs, wikipedia
 from topicscope.probing.statistics import Moments, jackknife, ratio_of_means
 from topicscope.records.run_record import RunRecord
 from topicscope.topics.assignment import Overlap, assign_words
@@ -289,4 +289,5 @@ CLAIM = Claim(
     ),
     measure=measure,
     inputs=demo_packages,
+    shares=WIKIPEDIA,
 )

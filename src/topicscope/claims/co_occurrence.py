@@ -23,7 +23,7 @@ from topicscope.claims.context import Context
 from topicscope.claims.installed import demo_packages
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shares_any, shuffled_effects
 from topicscope.claims.rows import exact_row, not_run_row
-from topicscope.claims.word_pairs import NOT_HERE, Meetings, Sample, wikipedia
+from topicscope.claims.word_pairs import NOT_HERE, WIKIPEDIA, Meetings, Sample, wikipedia
 from topicscope.records.run_record import RunRecord
 from topicscope.theory.moments import TopicLaw, dirichlet_law, moments
 from topicscope.theory.value_matrix import minimum_norm_value_matrix
@@ -284,4 +284,5 @@ CLAIM = Claim(
     ),
     measure=measure,
     inputs=demo_packages,
+    shares=WIKIPEDIA,
 )

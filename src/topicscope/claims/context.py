@@ -1,7 +1,8 @@
 """What a claim may use: trained runs, how many seeds, and whether to be quick."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,11 +15,13 @@ from topicscope.claims.closed_forms import resolve
 from topicscope.claims.recipes import find_recipe
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import write_npz
+from topicscope.records.lock import folder_lock
 from topicscope.records.run_record import RunRecord
 from topicscope.training.loop import train
 
 Made = TypeVar("Made")
 
+LOCKS = "locks"
 _ROOMS = ("claims", "models", "probing", "theory", "topics", "training")
 
 
@@ -46,6 +49,7 @@ class Context:
     | memory | what several claims read, such as a model's attention on a corpus; kept as long as the context lives |
     | evidence | what lies in `folder` for figures to draw: of every training run {path, recipe, overrides, seeds}, of
     arrays kept {path, title, …} |
+    | shared | whether other processes work in `folder` at the same time |
     """
 
     seeds: int = 4
@@ -55,6 +59,7 @@ class Context:
     models: tuple[str, ...] = ()
     memory: dict[str, Any] = field(default_factory=dict)
     evidence: list[dict[str, Any]] = field(default_factory=list)
+    shared: bool = False
 
     def train(self, name: str, *overrides: str, seeds: int | None = None) -> RunRecord:
         """Train a recipe of topicscope, changed by overrides; closed forms are handed in as the command line does.
@@ -66,15 +71,27 @@ class Context:
         text = f"{code_digest()} {seeds} {recipe.model_dump_json()}"
         path = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         self.evidence.append({"path": path, "recipe": name, "overrides": list(overrides), "seeds": seeds})
-        return train(
-            recipe,
-            seeds=seeds,
-            out=None if self.folder is None else self.folder / path,
-            resume=self.folder is not None,
-            arrays=resolve(recipe, recipe.arrays),
-            references=resolve(recipe, recipe.references),
-            progress=self.progress,
-        )
+        with self._alone(path):
+            return train(
+                recipe,
+                seeds=seeds,
+                out=None if self.folder is None else self.folder / path,
+                resume=self.folder is not None,
+                arrays=resolve(recipe, recipe.arrays),
+                references=resolve(recipe, recipe.references),
+                progress=self.progress,
+            )
+
+    @contextmanager
+    def _alone(self, path: str) -> Iterator[None]:
+        """Two claims may want the same run at once: one of them trains it, the other then reads it."""
+        if self.folder is None or not self.shared:
+            yield
+            return
+        place = self.folder / LOCKS / path  # not the run's own folder, which must be empty or hold a run
+        place.mkdir(parents=True, exist_ok=True)
+        with folder_lock(place, wait=True):
+            yield
 
     def keep(self, name: str, title: str, arrays: Mapping[str, np.ndarray], **labels: Any) -> None:
         """Keep small arrays for a figure as `name`.npz; labels tell the figure what they are."""

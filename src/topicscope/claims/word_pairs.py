@@ -118,6 +118,8 @@ class Sample:
     vectors: np.ndarray
 
 
+# What claims that call `wikipedia` say they share.
+WIKIPEDIA = "wikipedia"
 NOT_HERE = f"not installed: {INSTALL}"
 # The paper's number of topics.
 TOPICS = 100
@@ -128,7 +130,7 @@ FULL, QUICK = (300, 1500), (50, 300)
 
 def wikipedia(context: Context) -> Sample | None:
     """MiniLM on the Wikipedia sample, topics fitted once a seed; None where they are not installed."""
-    return context.once("wikipedia", lambda: _wikipedia(context))
+    return context.once(WIKIPEDIA, lambda: _wikipedia(context))
 
 
 def _wikipedia(context: Context) -> Sample | None:

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,11 +19,14 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
+_PAUSE_S = 0.2  # between looks at a lock that is waited for
 
 
 @contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold `folder`/lock while the block runs; the folder must exist, and the block may remove it.
+
+    wait: until another run lets go of it, however long that takes; else it is refused.
 
     The system's own lock on an open file is used, which a killed process cannot leave behind; the file's content only
     says who holds it. A second run is refused in whichever process or thread it is.
@@ -38,6 +42,9 @@ def folder_lock(folder: Path) -> Iterator[None]:
         except OSError as error:
             holder = _holder(path)
             stream.close()
+            if wait and error.errno in (errno.EAGAIN, errno.EACCES):
+                time.sleep(_PAUSE_S)
+                continue
             if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
                 raise InputError(
                     "the folder cannot be locked", received=str(folder), where=str(error), advice="choose another --out"
