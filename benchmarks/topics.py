@@ -184,7 +184,7 @@ def replaced(page: str, block: str) -> str:
     return f"{before}{BEGIN}\n{block}\n{END}{after}"
 
 
-def cluster(workers: Sequence[int], topics: int, documents: int = 20_000) -> dict[str, Any]:
+def cluster(workers: Sequence[int], topics: int, documents: int = 32_768) -> dict[str, Any]:
     """Seconds of a part of an E-step, bytes that it sends and brings back; seconds of fits with so many workers."""
     from topicscope.cluster import Cluster
     from topicscope.topics import expectation
@@ -205,7 +205,7 @@ def cluster(workers: Sequence[int], topics: int, documents: int = 20_000) -> dic
         path = Path(folder) / "text.jsonl"
         write_documents(path, documents, words=40)
         passages = CorpusPassages(open_corpus(path))
-        rate = Rate(batch=4096)
+        rate = Rate(batch=16384)
         expectation.expect = timed
         started = time.monotonic()
         alone = fit_stream(passages, topics, rate=rate)

@@ -18,7 +18,7 @@ from topicscope.errors import RunError
 from topicscope.jobs import Failed, Job, Runner
 from topicscope.topics.stored_text import Bags
 
-PART = 256
+PART = 1024
 
 Part = tuple[np.ndarray, np.ndarray]
 

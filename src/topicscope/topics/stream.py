@@ -38,8 +38,8 @@ MAX_WORDS = 100_000
 class Rate:
     """How fast topics are learnt: passes over the text; batch, B above, in passages; decay and offset of ρ.
 
-    batch: None for a 64th of the passages, but at least 256 (or topics are learnt from too few at a time) and at most
-    4,096 (or one would learn too seldom); an update costs what the E-step of hundreds of passages costs.
+    batch: None for a quarter of the passages, but at least 256 and at most 16,384. In one pass a few updates, each from
+    many passages, teach more than many from few (docs/large-corpora.md), and they cost less.
     iterations: of the proportions of a passage, at most; strips: places of the text from which a batch is taken.
     """
 
@@ -52,7 +52,7 @@ class Rate:
 
     def batch_of(self, documents: int) -> int:
         """B for a text of so many passages."""
-        return max(256, min(4096, documents // 64)) if self.batch is None else self.batch
+        return max(256, min(16384, documents // 4)) if self.batch is None else self.batch
 
 
 def fit_stream(
