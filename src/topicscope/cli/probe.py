@@ -1,8 +1,6 @@
 """`topicscope probe`: the main job."""
 
 import re
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,10 +9,12 @@ from cyclopts import Parameter
 from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, show_progress
+from topicscope.cli.places import Location, command_line, going_on, where
 from topicscope.cli.probe_tables import show
 from topicscope.errors import InputError
 from topicscope.probing.options import DEFAULT_THRESHOLDS
 from topicscope.probing.probe import probe as run_probe
+from topicscope.records.output import working_folder
 from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
 
 INTERRUPTED = 130
@@ -42,7 +42,7 @@ def probe(
     heads: Annotated[tuple[Whole, ...] | None, _NUMBERS] = None,
     contextual: Annotated[bool, Parameter(negative="")] = False,
     profile: Whole = 64,
-    out: Path | None = None,
+    out: Location | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     text_column: str | None = None,
@@ -76,9 +76,10 @@ def probe(
     checkpoints
         In place of a model: a folder of checkpoints, or MODEL@REV1,REV2; each is probed, and one curve drawn.
     corpus
-        Text (.txt, folder, .jsonl, .csv, .parquet, MediaWiki .xml; also .gz .bz2 .zst), or wikipedia-sample.
+        Text (.txt, .jsonl, .csv, .parquet, MediaWiki .xml; also .gz .bz2 .zst; a folder or pattern of these), its URL
+        (s3://, gs://, https://, …), or wikipedia-sample.
     topics
-        How many topics to fit, or a file: topics.npz, a matrix, or a word list with the header word,topic.
+        How many topics to fit, or a file (or its URL): topics.npz, a matrix, or a word list with the header word,topic.
     threshold
         Share of the vocabulary kept for each topic; several may be given.
     unit
@@ -106,7 +107,7 @@ def probe(
     profile
         Profile every head on a sample of this many units: where else it looks, and sentences as examples. 0: none.
     out
-        Folder for the result; a fresh one under topicscope-runs/ unless given.
+        Folder for the result, or its URL (s3://bucket/run); a fresh one under topicscope-runs/ unless given.
     resume
         Go on with a run to --out that was stopped or killed, to the same numbers.
     overwrite
@@ -194,7 +195,7 @@ def probe(
         "device": device,
         "dtype": dtype,
         "trust_remote_code": trust_remote_code,
-        "command": shlex.join(["topicscope", *sys.argv[1:]]),
+        "command": command_line(),
         "out": target,
         "resume": resume,
         "overwrite": overwrite,
@@ -213,9 +214,9 @@ def probe(
     if json:
         print_json(result.to_dict())
     else:
-        show(result, target)
+        show(result, str(working_folder(target)) if result.interrupted else where(target))
         if not result.complete:
-            print_lines([f"to go on: the same command with --out {shlex.quote(str(target))} --resume"])
+            print_lines([going_on(target)])
     return INTERRUPTED if result.interrupted else int(not result.complete)
 
 

@@ -1,7 +1,6 @@
 """What `topicscope probe` prints: the answer, the measured tables, the paper's rows and the warnings."""
 
 import math
-from pathlib import Path
 
 import pandas as pd
 
@@ -9,7 +8,7 @@ from topicscope.cli.output import print_lines, print_table
 from topicscope.probing.result import ProbeResult
 
 
-def show(result: ProbeResult, folder: Path) -> None:
+def show(result: ProbeResult, folder: str) -> None:
     """The answer, the measured table, the paper's rows and the warnings, on stdout."""
     print_lines([str(result), ""])
     table = result.table()
@@ -31,7 +30,7 @@ def show(result: ProbeResult, folder: Path) -> None:
         ],
     )
     print_lines([f"warning: {warning}" for warning in result.warnings])
-    print_lines([f"report: {folder / 'report.html'}", f"result: {folder / 'result.json'}"])
+    print_lines([f"report: {folder}/report.html", f"result: {folder}/result.json"])
 
 
 def _show_attention(measured: pd.DataFrame) -> None:

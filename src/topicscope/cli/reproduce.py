@@ -1,10 +1,8 @@
 """`topicscope reproduce`: the paper's claims, each with what theory says, what was measured, and a verdict."""
 
-import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -12,8 +10,10 @@ from cyclopts import Parameter
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import ClaimResult
 from topicscope.claims.reproduce import reproduce as run_claims
+from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress
+from topicscope.cli.places import Location, command_line, going_on, where
 from topicscope.errors import InputError
 
 _WIDE = 110  # columns of a terminal
@@ -24,8 +24,10 @@ def reproduce(
     quick: Annotated[bool, Parameter(negative=())] = False,
     seeds: Whole | None = None,
     models: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
-    out: Path | None = None,
+    out: Location | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
+    cluster: str | None = None,
+    workers: Whole | None = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     progress: ProgressStyle = "auto",
 ) -> None:
@@ -47,9 +49,13 @@ def reproduce(
         paper. Unless given minilm, mpnet and smollm2 where installed, and small-bert, which is trained here; with
         --quick minilm and small-bert.
     out
-        Folder for claims.json and the runs; a fresh one under topicscope-runs/ unless given.
+        Folder for claims.json and the runs, or its URL; a fresh one under topicscope-runs/ unless given.
     resume
         Go on with the run in --out: claims finished there are kept, and shown whether or not they are named again.
+    cluster
+        Run claims on a Ray cluster: local (processes of this machine), auto, or ray://HOST:PORT.
+    workers
+        Claims that the cluster runs at once; as many as it has room for unless given.
     json
         Print claims.json on stdout.
     progress
@@ -59,7 +65,7 @@ def reproduce(
         raise InputError("--resume needs the folder of the run", expected="--out DIR")
     target = fresh_folder("reproduce") if out is None else out
     try:
-        with show_progress(progress) as shown:
+        with show_progress(progress) as shown, asked_cluster(cluster, workers) as runner:
             done = run_claims(
                 claims,
                 quick=quick,
@@ -67,11 +73,12 @@ def reproduce(
                 models=models,
                 out=target,
                 resume=resume,
+                cluster=runner,
                 progress=shown,
-                command=shlex.join(["topicscope", *sys.argv[1:]]),
+                command=command_line(),
             )
     except KeyboardInterrupt:
-        sys.stderr.write(f"to go on: the same command with --out {shlex.quote(str(target))} --resume\n")
+        sys.stderr.write(f"{going_on(target)}\n")
         raise
     if json:
         print_json(done.document())
@@ -79,7 +86,7 @@ def reproduce(
         for result in done.results:
             _show(result)
         _show_summary(done.results)
-        print_lines([f"record: {target}", f"page: {target / 'reproduction.html'}"])
+        print_lines([f"record: {where(target)}", f"page: {where(target)}/reproduction.html"])
 
 
 def _show(result: ClaimResult) -> None:

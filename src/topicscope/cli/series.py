@@ -1,13 +1,13 @@
 """`topicscope probe --checkpoints`: a curve over the checkpoints of a training run."""
 
 import math
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.cli.places import going_on, where
 from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
 from topicscope.monitoring.series_run import probe_checkpoints
 from topicscope.topics.text import Corpus
@@ -24,13 +24,13 @@ def probe_series(
     if json:
         print_json(series.to_dict())
     else:
-        show(series)
+        show(series, str(series.folder) if series.interrupted else where(options["out"]))
         if series.interrupted:
-            print_lines([f"to go on: the same command with --out {shlex.quote(str(series.folder))} --resume"])
+            print_lines([going_on(options["out"])])
     return INTERRUPTED if series.interrupted else 0
 
 
-def show(series: CheckpointSeries) -> None:
+def show(series: CheckpointSeries, folder: str) -> None:
     """The answer, a line for each checkpoint, and what was skipped."""
     print_lines([str(series), ""])
     rows = []
@@ -54,7 +54,7 @@ def show(series: CheckpointSeries) -> None:
     for checkpoint in series.checkpoints:
         if checkpoint["status"] == "skipped":
             print_lines([f"skipped: {checkpoint['name']}: {checkpoint['reason']}"])
-    print_lines([f"report: {series.folder / PAGE}", f"result: {series.folder / RECORD}"])
+    print_lines([f"report: {folder}/{PAGE}", f"result: {folder}/{RECORD}"])
 
 
 def _cell(rows: pd.DataFrame, name: str, form: str) -> str:

@@ -7,11 +7,14 @@ from typing import Annotated, Any
 
 import cyclopts
 from cyclopts import Parameter
+from upath import UPath
 
 from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.cli.places import Location, where
 from topicscope.errors import InputError
+from topicscope.records.output import check_file, output_file
 from topicscope.topics import lda
 from topicscope.topics.coherence import TOP_WORDS, coherence
 from topicscope.topics.engines import Engine, fit_with
@@ -30,7 +33,7 @@ def fit(
     *,
     topics: Whole = 100,
     engine: Engine = "tomotopy",
-    output: Annotated[Path, Parameter(name=("--output", "-o"))] = Path("topics.npz"),
+    output: Annotated[Location, Parameter(name=("--output", "-o"))] = Path("topics.npz"),
     text_column: str | None = None,
     id_column: str | None = None,
     encoding: str = "utf-8",
@@ -53,10 +56,11 @@ def fit(
     """Fit topics to the passages of a corpus by LDA and save them with their coherence.
 
     Args:
-        corpus: text, JSONL, CSV, Parquet or MediaWiki dump, compressed or not; a folder of .txt; wikipedia-sample.
+        corpus: text, JSONL, CSV, Parquet or MediaWiki dump, compressed or not; a folder or pattern of these; its URL
+            (s3://, gs://, https://, …); wikipedia-sample.
         topics: number of topics.
         engine: tomotopy (Gibbs sampling), gensim (holds no text, but every word) or sklearn; the last two are extras.
-        output: the topics file to write.
+        output: the topics file to write, or its URL.
         text_column: column or JSON key of the text (default: text).
         id_column: column or JSON key of the document's id (default: its number).
         encoding: of text files.
@@ -102,17 +106,18 @@ def fit(
     found = {"name": read.name, "sha256": read.fingerprint(), "skipped": read.skipped}
     found |= {} if drawn is None else {"sample": drawn.provenance}
     fitted = lda.Topics(fitted.model, {**known, "corpus": found, "coherence": cohering})
-    save_topics(output, fitted)
+    with output_file(output) as path:
+        save_topics(path, fitted)
     if json:
-        print_json({**_summary(fitted, 10, cohering), "file": str(output)})
+        print_json({**_summary(fitted, 10, cohering), "file": where(output)})
     else:
         _print(fitted, 10, cohering)
-        print_lines([f"saved to {output}"])
+        print_lines([f"saved to {where(output)}"])
 
 
 @app.command
 def show(
-    file: Path,
+    file: Location,
     /,
     *,
     words: Whole = 10,
@@ -180,8 +185,11 @@ def _require_fitting(
             raise InputError(f"{option} means nothing without {given}", received=f"{option} {value}", expected=given)
 
 
-def _require_writable(output: Path, overwrite: bool) -> None:
+def _require_writable(output: Path | UPath, overwrite: bool) -> None:
     """Find out before the work and not after it whether its result can be kept."""
+    if not isinstance(output, Path):
+        check_file(output, overwrite=overwrite)
+        return
     if output.is_dir():
         raise InputError("the output is a folder", received=str(output), expected="the name of a file, topics.npz say")
     if output.exists() and not overwrite:

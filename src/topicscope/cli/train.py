@@ -1,7 +1,5 @@
 """`topicscope train`: a recipe, several seeds, and theory beside what came out."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +10,7 @@ from topicscope.claims.closed_forms import add_theory, resolve
 from topicscope.cli.cluster import asked_cluster, check_device
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.cli.places import Location, command_line, stored, where
 from topicscope.errors import InputError
 from topicscope.records import write_json
 from topicscope.records.run_record import SUMMARY, RunRecord
@@ -26,7 +25,7 @@ def train(
     /,
     *,
     seeds: Whole = 1,
-    out: Path | None = None,
+    out: Location | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     overwrite: Annotated[bool, Parameter(negative=())] = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
@@ -46,7 +45,8 @@ def train(
     seeds
         Number of runs; they are trained together.
     out
-        Folder for the record, its page report.html and checkpoints; a fresh one under topicscope-runs/ unless given.
+        Folder for the record, its page report.html and checkpoints, or its URL (checkpoints stay here); a fresh one
+        under topicscope-runs/ unless given.
     resume
         Continue the run in --out, to the same numbers as an unbroken one.
     overwrite
@@ -75,31 +75,35 @@ def train(
         )
     check_device(chosen.training.device, cluster, gpus_per_worker)
     target = fresh_folder(chosen.name) if out is None else out
-    with show_progress(progress) as shown, asked_cluster(cluster, workers, gpus_per_worker) as runner:
+    with (
+        stored(target, SUMMARY, resume=resume, overwrite=overwrite) as output,
+        asked_cluster(cluster, workers, gpus_per_worker) as runner,
+        show_progress(progress) as bars,
+    ):
         record = run_training(
             chosen,
             seeds=seeds,
-            out=target,
+            out=output.folder,
             resume=resume,
             overwrite=overwrite,
             arrays=resolve(chosen, chosen.arrays),
             references=resolve(chosen, chosen.references),
             cluster=runner,
             seeds_per_task=SEEDS_PER_TASK if seeds_per_task is None else seeds_per_task,
-            progress=shown,
-            command=shlex.join(["topicscope", *sys.argv[1:]]),
+            progress=bars,
+            command=command_line(),
         )
-    add_theory(record, chosen)
-    write_json(target / SUMMARY, record.document())
-    page = write_run(target, record)
+        add_theory(record, chosen)
+        write_json(output.folder / SUMMARY, record.document())
+        page = write_run(output.folder, record).name
     if json:
         print_json(record.document())
     else:
-        show(record, chosen, target)
-        print_lines([f"page: {page}"])
+        show(record, chosen, where(target))
+        print_lines([f"page: {where(target)}/{page}"])
 
 
-def show(record: RunRecord, recipe: Recipe, folder: Path) -> None:
+def show(record: RunRecord, recipe: Recipe, folder: str) -> None:
     """Tables of the final measurements, theory and stages, on stdout."""
     summary = record.summary
     engine = f"{summary['engine']} engine" + (f" ({summary['engine_reason']})" if summary["engine_reason"] else "")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,8 @@ from topicscope.monitoring.series_rows import COLUMNS
 from topicscope.monitoring.stages import MonitorStages, onset
 from topicscope.probing.result import ProbeResult
 from topicscope.records import read_json, write_bytes, write_json, write_text
+from topicscope.records.places import Place
+from topicscope.records.storage import fetched
 
 SCHEMA_VERSION = 1
 RECORD, TABLE, FIGURE, PAGE, RESULTS = "series.json", "series.csv", "emergence.png", "report.html", "results"
@@ -32,6 +34,7 @@ class CheckpointSeries:
     folder: Path
     command: str | None = None
     interrupted: bool = False
+    owner: object = field(default=None, repr=False)  # of a folder that is a copy
 
     @property
     def complete(self) -> bool:
@@ -143,13 +146,13 @@ class CheckpointSeries:
         return self.folder
 
     @classmethod
-    def load(cls, folder: str | Path) -> "CheckpointSeries":
-        """Read a folder that `probe_checkpoints` wrote.
+    def load(cls, location: str | Place) -> "CheckpointSeries":
+        """Read a folder that `probe_checkpoints` wrote; from a URL a copy is made, which goes with the series.
 
         Raises:
             InputError: no series, or one of another version.
         """
-        folder = Path(folder)
+        folder, owner = fetched(location)
         record = read_json(folder / RECORD)
         if record.get("kind") != "series" or record.get("schema_version") != SCHEMA_VERSION:
             raise InputError(
@@ -161,7 +164,7 @@ class CheckpointSeries:
         kept = (record[name] for name in ("settings", "command", "interrupted"))
         settings, command, interrupted = kept
         rows, checkpoints = frame_of(record["rows"]), tuple(record["checkpoints"])
-        return cls(record["name"], rows, checkpoints, settings, folder, command, interrupted)
+        return cls(record["name"], rows, checkpoints, settings, folder, command, interrupted, owner)
 
     def __str__(self) -> str:
         left = [f"{self.count(status)} {status}" for status in ("skipped", "waiting") if self.count(status)]

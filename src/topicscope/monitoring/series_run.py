@@ -1,8 +1,9 @@
 """Probe every checkpoint of a training run with the same documents and topics."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from topicscope.errors import InputError, RunError, TopicscopeError
 from topicscope.monitoring.checkpoints import Checkpoint, CheckpointSource, find_checkpoints
@@ -13,20 +14,30 @@ from topicscope.probing.loading import load_model
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.probe import probe
 from topicscope.probing.result import ProbeResult
-from topicscope.probing.topic_source import FittedTopics, TopicSource, identity_of, read_topics, topics_from
+from topicscope.probing.topic_source import FittedTopics, Given, TopicSource, identity_of, read_topics, topics_from
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import prepare_output_folder, read_json
+from topicscope.records.output import output_folder
+from topicscope.records.places import Place
 from topicscope.topics.text import Corpus
 from topicscope.topics.words import split_words
 
 _TASK = "checkpoints"
 
 
+class Again(NamedTuple):
+    """What to do with what is there, and with what cannot be read; see `probe_checkpoints`."""
+
+    on_error: str
+    resume: bool
+    overwrite: bool
+
+
 def probe_checkpoints(
     checkpoints: CheckpointSource,
     documents: Documents = "wikipedia-sample",
     *,
-    out: str | Path,
+    out: str | Place,
     topics: TopicSource = 100,
     on_error: str = "stop",
     resume: bool = False,
@@ -44,8 +55,8 @@ def probe_checkpoints(
     documents, topics, options: as in `probe`, the same for all. Topics are fitted once; a long text is tokenised once
         (`probe` keeps its tokens). `controls` and `permutations` are paid for at every checkpoint: with controls=0 a
         series takes a sixth of the time, and its z and intervals are the same.
-    out: series.json, series.csv, emergence.png, the fitted topics, and results/NAME, a whole result of `probe` for each
-        checkpoint. They are written as the work goes on.
+    out: folder, or its URL (see `probe`), for series.json, series.csv, emergence.png, the fitted topics, and
+        results/NAME, a whole result of `probe` for each checkpoint. They are written as the work goes on.
     on_error: a checkpoint that cannot be read or probed ends the series ("stop"), or is skipped, named and counted
         ("skip").
     resume: go on with `out`: finished checkpoints are kept, new ones may have come.
@@ -61,21 +72,41 @@ def probe_checkpoints(
     if on_error not in ("stop", "skip"):
         raise InputError("unknown on_error", received=on_error, expected='"stop" or "skip"')
     found = find_checkpoints(checkpoints)
-    corpus, source, folder = corpus_of(documents), read_topics(topics), Path(out)
+    corpus, source = corpus_of(documents), read_topics(topics)
     settings = {
         "text": [corpus.name, corpus.fingerprint()],
         "topics": identity_of(source),
         "options": chosen.model_dump(mode="json") | {"device": device, "dtype": dtype},
     }
-    if resume and folder.is_dir() and any(folder.iterdir()):
+    loading = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+    again = Again(on_error, resume, overwrite)
+    with output_folder(out, RECORD, resume=resume, overwrite=overwrite) as output:
+        series = _probe_all(found, corpus, source, output.folder, settings, loading, options, again, progress, command)
+        output.publishes, output.keeps = not series.interrupted, series.interrupted
+    return replace(series, folder=output.folder, owner=output.owner)
+
+
+def _probe_all(
+    found: tuple[Checkpoint, ...],
+    corpus: Corpus,
+    source: Given,
+    folder: Path,
+    settings: Mapping[str, Any],
+    loading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    again: Again,
+    progress: Progress | None,
+    command: str | None,
+) -> CheckpointSeries:
+    chosen = ProbeOptions.checked(**options)
+    if again.resume and folder.is_dir() and any(folder.iterdir()):
         _require_same(folder, settings)
     else:
-        prepare_output_folder(folder, overwrite=overwrite)
+        prepare_output_folder(folder, overwrite=again.overwrite)
     series = _Series(found, folder, settings, command)
     series.written()  # before anything is kept that only these settings make
     shown = SilentProgress() if progress is None else progress
     fitted = topics_from(source, corpus, chosen, split_words, shown, folder)
-    loading = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
     with tracked(shown, _TASK, len(found), "checkpoints"):
         for number, checkpoint in enumerate(found):
             try:
@@ -83,7 +114,7 @@ def probe_checkpoints(
             except RunError:
                 raise
             except TopicscopeError as error:
-                if on_error == "stop":
+                if again.on_error == "stop":
                     raise _named(checkpoint, error) from error
                 series.skipped(checkpoint, error)
             except KeyboardInterrupt:

@@ -124,7 +124,8 @@ def probe(
             result = measure(run, exchange=output.exchange)
             read = result.lies_in(target)  # of a finished run
             if not read:
-                run.publish(result.save(run.folder / "result", overwrite=True))
+                result.save(run.folder / "result", overwrite=True)
+                run.publish(run.folder / "result")
             run.keep = output.keeps = not result.complete
         output.publishes = not result.interrupted and not (read and output.copied)
     return result.moved(output.folder, output.owner)

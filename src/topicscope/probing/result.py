@@ -26,7 +26,8 @@ from topicscope.records import (
     write_npz,
     write_text,
 )
-from topicscope.records.places import Place
+from topicscope.records.output import output_folder
+from topicscope.records.places import Place, place_of
 from topicscope.records.storage import fetched
 from topicscope.topics.lda import Topics
 from topicscope.topics.topics_file import load_topics, save_topics
@@ -174,19 +175,22 @@ class ProbeResult:
             "manifest": self.manifest.model_dump(),
         }
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write result.json, heads.csv, documents.parquet, *.npz, heads.png and report.html.
+    def save(self, folder: str | Place, *, overwrite: bool = False) -> Place:
+        """Write to a folder or URL result.json, heads.csv, documents.parquet, *.npz, heads.png and report.html.
 
         Everything is written beside the folder first and moved into place at once.
 
         Raises:
-            InputError: the folder is not empty and `overwrite` is false.
+            InputError: the folder is not empty and `overwrite` is false, or cannot be written.
+            RunError: it could not be copied to its URL.
         """
         from topicscope.report import figures
         from topicscope.report.html import write_probe
 
-        target = Path(folder)
-        with replaced_folder(target, overwrite=overwrite) as staging:
+        with (
+            output_folder(folder, RESULT, overwrite=overwrite) as output,
+            replaced_folder(output.folder, overwrite=overwrite) as staging,
+        ):
             write_json(staging / RESULT, self.to_dict())
             write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
             self.document_table.write(staging / DOCUMENTS)
@@ -199,7 +203,7 @@ class ProbeResult:
                 save_topics(staging / _topics_name(index), topics)
             write_bytes(staging / "heads.png", figures.to_png(self.plot("heads")))
             write_probe(staging)
-        return target
+        return place_of(folder)
 
     @classmethod
     def load(cls, folder: str | Place) -> "ProbeResult":

@@ -106,20 +106,12 @@ def output_folder(
             remove(output.exchange)
 
 
-@contextmanager
-def output_file(out: str | Place, *, overwrite: bool = False, option: str = "--output") -> Iterator[Path]:
-    """The file to write to: `out`, or for a URL one of this machine that is copied there when the block ends well.
-
-    A path of this machine is taken as it is: who writes there checks it.
+def check_file(url: UPath, *, overwrite: bool = False) -> None:
+    """Make sure, before any work, that a file can be written to a URL; changes nothing.
 
     Raises:
-        InputError: at the URL is a folder, or a file and `overwrite` is false, or it cannot be written.
-        RunError: the file could not be copied; it is kept.
+        InputError: there is a folder, or a file and `overwrite` is false, or it cannot be written.
     """
-    url = url_of(out)
-    if url is None:
-        yield Path(str(out))
-        return
     kind = kind_of(url)
     if kind == "folder" or not url.name:
         raise InputError("the output is a folder", received=shown(url), expected="the name of a file")
@@ -128,9 +120,22 @@ def output_file(out: str | Place, *, overwrite: bool = False, option: str = "--o
             "the output file exists",
             received=shown(url),
             expected="a new file",
-            advice=f"choose another {option}, or add --overwrite to replace it",
+            advice="choose another --output, or add --overwrite to replace it",
         )
     try_writing(url.parent)
+
+
+@contextmanager
+def output_file(out: str | Place) -> Iterator[Path]:
+    """The file to write to: `out`, or for a URL one of this machine that is copied there when the block ends well.
+
+    Raises:
+        RunError: the file could not be copied; it is kept.
+    """
+    url = url_of(out)
+    if url is None:
+        yield Path(str(out))
+        return
     path = working_folder(url)
     path.parent.mkdir(parents=True, exist_ok=True)
     yield path

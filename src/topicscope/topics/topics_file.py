@@ -11,6 +11,8 @@ import numpy as np
 
 from topicscope.errors import InputError
 from topicscope.records.files import dump_json, read_npz, write_npz
+from topicscope.records.places import Place
+from topicscope.records.storage import local_file
 from topicscope.topics.lda import Topics
 from topicscope.topics.tables import file_kind, located, numbers, texts
 from topicscope.topics.topic_model import TopicModel
@@ -45,19 +47,19 @@ def load_topics(path: str | Path) -> Topics:
     return _topics_of(read_npz(Path(path)), str(path))
 
 
-def load_any(path: str | Path) -> Topics | WordList:
-    """Read a topics file, a matrix with its words, or a word list, told apart by content and not by name.
+def load_any(location: str | Place) -> Topics | WordList:
+    """Read a topics file, a matrix with its words, or a word list, told apart by content; also from a URL.
 
     Raises:
         InputError: whatever `load_topics`, `import_matrix` or `load_word_list` raises for such a file.
     """
-    path = Path(path)
-    if file_kind(path) == "npz":
-        arrays = read_npz(path)
-        return _topics_of(arrays, str(path)) if "schema_version" in arrays else import_matrix(path)
-    if file_kind(path) == "csv" and has_word_list_header(path):
-        return load_word_list(path)
-    return import_matrix(path)
+    with local_file(location) as path:
+        if file_kind(path) == "npz":
+            arrays = read_npz(path)
+            return _topics_of(arrays, str(path)) if "schema_version" in arrays else import_matrix(path)
+        if file_kind(path) == "csv" and has_word_list_header(path):
+            return load_word_list(path)
+        return import_matrix(path)
 
 
 def _topics_of(arrays: dict[str, np.ndarray], where: str) -> Topics:
