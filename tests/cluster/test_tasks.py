@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cluster import job_work
-from topicscope.cluster import Cluster
+from topicscope.cluster import Cluster, tasks
 from topicscope.cluster.pool import TRIES
-from topicscope.errors import InputError
+from topicscope.errors import InputError, RunError
 from topicscope.jobs import Failed, Finished, Here, Job, Runner
 
 pytestmark = pytest.mark.cluster
@@ -77,6 +77,15 @@ def test_bad_input_ends_the_whole_with_its_own_words(ray: Any, tmp_path: Path) -
         list(cluster.run(job_work.fails, jobs(tmp_path, (2, 3, 4, 5))))
     assert caught.value.summary == "bad two"
     assert not list(tmp_path.glob("5-*"))
+
+
+def test_a_cluster_that_lost_all_its_machines_is_not_waited_for_for_ever(
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": False, "Resources": {"CPU": 4.0}}])
+    with Cluster("auto", workers=1) as cluster, pytest.raises(RunError, match=r"(?s)no room.*--resume"):
+        list(cluster.run(job_work.slow, jobs(tmp_path, (1,))))
 
 
 def test_leaving_ends_what_runs(ray: Any, tmp_path: Path) -> None:

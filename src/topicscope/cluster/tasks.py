@@ -1,11 +1,12 @@
 """Independent jobs on a cluster (`jobs.Runner`): one Ray task each, few at once, tried again where one fails."""
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from topicscope.cluster.pool import TRIES, first_line
-from topicscope.errors import InputError
+from topicscope.cluster.pool import PATIENCE_S, TRIES, first_line
+from topicscope.errors import InputError, RunError
 from topicscope.jobs import Failed, Finished, Job
 
 
@@ -19,17 +20,27 @@ def run_tasks(
 
     Raises:
         InputError: raised by a job; whatever still runs is ended, as by any other way out of the loop.
+        RunError: for ten minutes no machine had a processor (and GPU) for a job.
     """
     assert "<" not in work.__qualname__, "only a function of a module can be named on another machine"
     assert len({job.name for job in jobs}) == len(jobs), "jobs are told apart by their names"
     task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(call)
     waiting, tries, running = deque(jobs), Counter[str](), dict[Any, Job]()
+    room = time.monotonic()  # when there last was any
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 job = waiting.popleft()
                 running[task.remote(work, job.arguments)] = job
             finished, _ = ray.wait(list(running), num_returns=1, timeout=1.0)
+            if finished or _has_room(ray, gpus):
+                room = time.monotonic()
+            elif time.monotonic() - room > PATIENCE_S:
+                raise RunError(
+                    "the cluster has no room for a job any more",
+                    received=f"no machine with a processor (and GPU) for {PATIENCE_S:.0f} s",
+                    advice="see `ray status`; what was finished is kept for --resume",
+                )
             for reference in finished:
                 job = running.pop(reference)
                 try:
@@ -50,6 +61,12 @@ def run_tasks(
     finally:
         for reference in running:
             ray.cancel(reference, force=True)
+
+
+def _has_room(ray: Any, gpus: float) -> bool:
+    """Whether some machine could do a job, were it idle."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return any(node.get("CPU", 0.0) >= 1 and node.get("GPU", 0.0) >= gpus for node in nodes)
 
 
 def call(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
