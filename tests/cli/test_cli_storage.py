@@ -9,6 +9,7 @@ import pytest
 
 from cli.probe_files import WORDS_CSV, jsonl, probe, save_model, texts
 from storages import clear, fault, get, names, put
+from sweeps.small_sweeps import write as write_sweep
 from topicscope import load_run
 from topicscope.claims import theory_holds
 from topicscope.cli import run
@@ -16,6 +17,7 @@ from topicscope.errors import InputError
 from topicscope.monitoring.series import CheckpointSeries
 from topicscope.monitoring.series_run import probe_checkpoints
 from topicscope.records.output import working_folder
+from topicscope.sweeps.result import SweepResult
 from topicscope.training.loop import train
 from topicscope.training.recipe import load_recipe
 
@@ -176,4 +178,19 @@ def test_checkpoints(model: Path, tmp_path: Path, cache: Path) -> None:
     assert len(series.result(name).documents) == len(CheckpointSeries.load("memory://b/series").result(name).documents)
     assert "series.json" in names("memory://b/series")
     del series
+    assert left(cache) == []
+
+
+def test_sweep(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = "memory://b/sweep"
+    spec = write_sweep(tmp_path)
+    assert run(["sweep", str(spec), "--out", url]) == 0
+    assert f"page: {url}/report.html" in capsys.readouterr().out
+    assert {"sweep.json", "table.csv", "report.html"} <= set(names(url))
+    assert not [name for name in names(url) if name.endswith("lock")]
+    done = SweepResult.load(url)
+    assert run(["sweep", str(spec), "--out", url, "--resume", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["kept"] == len(done.points)
+    assert run(["report", url]) == 0
+    assert run(["sweep", str(spec), "--out", url]) == 2
     assert left(cache) == []

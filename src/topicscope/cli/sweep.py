@@ -1,7 +1,5 @@
 """`topicscope sweep`: one recipe at many settings, and one table."""
 
-import shlex
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +11,7 @@ from cyclopts import Parameter
 from topicscope.cli.cluster import asked_cluster, check_device
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.cli.places import Location, command_line, going_on, where
 from topicscope.errors import InputError
 from topicscope.report.sweep_figures import metric_words
 from topicscope.sweeps.plan import OnError, Plan, make_plan
@@ -30,7 +29,7 @@ def sweep(
     spec: Annotated[Path, Parameter(name="SWEEP")],
     /,
     *,
-    out: Path | None = None,
+    out: Location | None = None,
     seeds: Whole | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
     resume: Annotated[bool, Parameter(negative=())] = False,
@@ -52,7 +51,8 @@ def sweep(
     spec
         A TOML file: recipe, seeds, [set], [grid], [random]; docs/howto/sweeps.md has the form.
     out
-        Folder for the table, its page report.html, rows and records; a fresh one under topicscope-runs/ unless given.
+        Folder for the table, its page report.html, rows and records, or its URL; a fresh one under topicscope-runs/
+        unless given.
     seeds
         Trainings at every point, instead of the file's.
     set_
@@ -100,18 +100,20 @@ def sweep(
             metric=metric,
             cluster=runner,
             progress=shown,
-            command=shlex.join(["topicscope", *sys.argv[1:]]),
+            command=command_line(),
         )
     if json:
         print_json(result.to_dict())
     else:
-        show(result, target)
+        show(result, str(result.folder) if result.interrupted else where(target))
+        if result.interrupted:
+            print_lines([going_on(target)])
     if result.interrupted:
         return INTERRUPTED
     return 0 if result.complete else 1
 
 
-def show(result: SweepResult, folder: Path) -> None:
+def show(result: SweepResult, folder: str) -> None:
     """The table (its first rows, where it is long), what failed, and where everything is."""
     print_lines([str(result), ""])
     metric, table = result.metric, result.table()
@@ -125,7 +127,7 @@ def show(result: SweepResult, folder: Path) -> None:
         f"{metric_words(metric)}, mean over {result.spec['seeds']} seed(s)",
         [*heads, "status"],
         [[None if pd.isna(cell) else cell for cell in row] for row in rows.astype(object).to_numpy().tolist()],
-        f"and {more} more in {folder / 'table.csv'}" if more else None,
+        f"and {more} more in {folder}/table.csv" if more else None,
     )
     for point in result.points:
         if point["status"] in ("diverged", "failed"):
@@ -137,10 +139,8 @@ def show(result: SweepResult, folder: Path) -> None:
     if result.wanted not in (None, metric):
         print_lines([f"no point has the measurement {result.wanted}"])
     size = result.counts["bytes"] / 1e6
-    kept = [f"records: {folder / RUNS} ({size:,.1f} MB)"] if size else []
-    print_lines([*kept, f"table: {folder / RECORD}", f"page: {folder / PAGE}"])
-    if result.interrupted:
-        print_lines([f"to go on: the same command with --out {shlex.quote(str(folder))} --resume"])
+    kept = [f"records: {folder}/{RUNS} ({size:,.1f} MB)"] if size else []
+    print_lines([*kept, f"table: {folder}/{RECORD}", f"page: {folder}/{PAGE}"])
 
 
 def _list(plan: Plan, *, json: bool) -> int:

@@ -15,6 +15,7 @@ from upath.implementations.cloud import CloudPath
 
 from topicscope.errors import InputError, RunError
 from topicscope.records.folder import TemporaryFolder
+from topicscope.records.lock import LOCK
 from topicscope.records.places import Place, files_below, kind_of, reaching, reason_of, shown, unreachable, url_of
 
 MARK = ".unfinished"
@@ -120,7 +121,7 @@ def publish(folder: Path, url: UPath, record: str) -> None:
     Raises:
         RunError: that failed; the folder is kept.
     """
-    files = [(name, path) for name, path in files_below(folder) if isinstance(path, Path) and name != MARK]
+    files = [(n, path) for n, path in files_below(folder) if isinstance(path, Path) and path.name not in (MARK, LOCK)]
     try:
         write(url / MARK, b"a result is being copied here\n")
         # Without its record, what was here before is no result from now on.

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +10,8 @@ import pandas as pd
 
 from topicscope.errors import InputError
 from topicscope.records import Manifest, read_json, write_bytes, write_json, write_text
+from topicscope.records.places import Place
+from topicscope.records.storage import fetched
 from topicscope.sweeps.table import STATUSES, flat, frame
 
 SCHEMA_VERSION = 1
@@ -35,6 +37,7 @@ class SweepResult:
     wanted: str | None = None
     interrupted: bool = False
     folder: Path | None = None
+    owner: object = field(default=None, repr=False)  # of a folder that is a copy
 
     @property
     def swept(self) -> tuple[str, ...]:
@@ -148,13 +151,13 @@ class SweepResult:
         write_json(self.folder / RECORD, self.to_dict())
 
     @classmethod
-    def load(cls, folder: Path | str) -> "SweepResult":
-        """Read a folder that `topicscope sweep` or `save` wrote.
+    def load(cls, location: Place | str) -> "SweepResult":
+        """Read a folder that `topicscope sweep` or `save` wrote; from a URL a copy is made, which goes with the result.
 
         Raises:
             InputError: no sweep, or one of another version.
         """
-        folder = Path(folder)
+        folder, owner = fetched(location)
         record = read_json(folder / RECORD)
         found = {name: record.get(name) for name in ("kind", "schema_version")} if isinstance(record, dict) else record
         if found != {"kind": "sweep", "schema_version": SCHEMA_VERSION}:
@@ -175,6 +178,7 @@ class SweepResult:
             wanted=record["wanted"],
             interrupted=record["interrupted"],
             folder=folder,
+            owner=owner,
         )
 
     def __str__(self) -> str:

@@ -90,7 +90,7 @@ def _read_listed(listed: Callable[[Place], Files], source: Source, faults: Fault
             received=", ".join(f"{number} {kind}" for kind, number in kinds.items()),
             expected="shards of one kind",
             where=source.label,
-            advice=f"say which by a pattern, such as {source.label}/*{next(iter(kinds))}",
+            advice=f"say which by a pattern, such as {source.label.rstrip('/')}/*{next(iter(kinds))}",
         )
     yield from _read_shards(source, files, next(iter(kinds)), faults)
 
