@@ -184,7 +184,7 @@ def replaced(page: str, block: str) -> str:
     return f"{before}{BEGIN}\n{block}\n{END}{after}"
 
 
-def cluster(workers: Sequence[int], topics: int, documents: int = 32_768) -> dict[str, Any]:
+def cluster(workers: Sequence[int], topics: int, documents: int = 16_384) -> dict[str, Any]:
     """Seconds of a part of an E-step, bytes that it sends and brings back; seconds of fits with so many workers."""
     from topicscope.cluster import Cluster
     from topicscope.topics import expectation
@@ -215,9 +215,10 @@ def cluster(workers: Sequence[int], topics: int, documents: int = 32_768) -> dic
         found |= {"parts": len(parts), "part_s": seconds, "part_mb_sent": sent / 1e6, "part_mb_back": back / 1e6}
         for number in workers:
             with Cluster("local", workers=number) as runner:
-                started = time.monotonic()
-                other = fit_stream(passages, topics, rate=rate, runner=runner)
-                found[f"seconds_with_{number}"] = time.monotonic() - started
+                for _ in range(2):  # the first starts the workers, and the second is kept
+                    started = time.monotonic()
+                    other = fit_stream(passages, topics, rate=rate, runner=runner)
+                    found[f"seconds_with_{number}"] = time.monotonic() - started
             assert np.array_equal(other.model.phi, alone.model.phi)
     return found
 

@@ -12,7 +12,7 @@ def test_ten_times_the_documents_and_words_need_no_more_memory() -> None:
     assert less["pruned_words"] == 0 < 50_000 < more["pruned_words"]
     assert more["tokens"] > 9 * less["tokens"]
     grown = more["peak_mb"] - less["peak_mb"]
-    assert grown < 8, f"{grown:.1f} MB"  # 8 bytes a distinct word alone would be 1 MB, the text 7
+    assert grown < 10, f"{grown:.1f} MB"  # 6 as measured, since a batch is larger: the text alone would be 7
 
 
 @pytest.mark.long
@@ -20,4 +20,4 @@ def test_without_the_bound_on_words_memory_does_grow() -> None:
     benchmark = load_script("benchmarks/topics.py")
     less, more = benchmark.memory([10_000, 100_000], words_held=1_000_000)
     assert more["pruned_words"] == 0
-    assert more["peak_mb"] - less["peak_mb"] > 8, "or the test above could not fail"
+    assert more["peak_mb"] - less["peak_mb"] > 12, "or the test above could not fail"
