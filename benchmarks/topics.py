@@ -167,9 +167,10 @@ def table(rows: Sequence[dict[str, Any]], topics: int) -> str:
     for way in dict.fromkeys(row["way"] for row in rows):
         own = [row for row in rows if row["way"] == way]
         unseen = [row["held_out"] for row in own]
-        seen, seconds, megabytes = (statistics.fmean(row[name] for row in own) for name in ("seen", "fit_s", "fit_mb"))
+        names = ("seen", "fit_s", "fit_mb", "documents")
+        seen, seconds, megabytes, read = (statistics.fmean(row[name] for row in own) for name in names)
         lines.append(
-            f"| {way} | {own[0]['documents']:,} | {statistics.fmean(unseen):.2f} ({min(unseen):.2f} to "
+            f"| {way} | {read:,.0f} | {statistics.fmean(unseen):.2f} ({min(unseen):.2f} to "
             f"{max(unseen):.2f}) | {seen:.2f} | {seconds:.0f} | {megabytes:.0f} |"
         )
     return "\n".join(lines)
