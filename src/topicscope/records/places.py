@@ -22,6 +22,7 @@ from topicscope.errors import InputError, TopicscopeError
 
 Place = Path | UPath
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_LOST = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)")
 _SECRETS = re.compile(r"(?<=://)[^/@\s]*@|\?[^\s'\"]*")
 _BUFFER = 1 << 20
 
@@ -30,9 +31,16 @@ def url_of(location: str | Place) -> UPath | None:
     """The URL that a location is; None for a path of this machine.
 
     Raises:
-        InputError: a kind of storage that nobody knows, or one whose package is not installed.
+        InputError: a kind of storage that nobody knows, one whose package is not installed, or a URL made a `Path`.
     """
     if isinstance(location, Path):
+        lost = _LOST.match(str(location))
+        if lost is not None and lost[1] in known_implementations and not location.exists():
+            raise InputError(
+                "a URL that lost a slash on its way through pathlib.Path",
+                received=without_secrets(str(location)),
+                expected=f"{lost[1]}://…, as a string or a UPath",
+            )
         return None
     found = _URL.match(str(location))
     if found is None:

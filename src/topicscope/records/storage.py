@@ -122,6 +122,7 @@ def publish(folder: Path, url: UPath, record: str) -> None:
         RunError: that failed; the folder is kept.
     """
     files = [(n, path) for n, path in files_below(folder) if isinstance(path, Path) and path.name not in (MARK, LOCK)]
+    assert (folder / record).is_file()
     try:
         write(url / MARK, b"a result is being copied here\n")
         # Without its record, what was here before is no result from now on.
