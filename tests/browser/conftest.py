@@ -1,4 +1,4 @@
-"""Real pages for the browser: a probe of MiniLM, two of them side by side, a short training, a reproduction."""
+"""Real pages for the browser: a probe of MiniLM, two of them side by side, a short training and sweep, a reproduction."""
 
 import os
 import shutil
@@ -12,11 +12,12 @@ import pytest
 
 from browser.visits import Visitor
 from report.reproduction_folders import make, row, run
+from sweeps.small_sweeps import write
 from topicscope.cli import run as command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = Path(os.environ.get("AXE", ROOT / "build" / "axe" / "package" / "axe.min.js"))
-KINDS = ("probe", "comparison", "training", "reproduction")
+KINDS = ("probe", "comparison", "training", "sweep", "reproduction")
 
 # All of the sample's documents for the topics, few of their sentences for the model.
 SMALL = {"topics": 30, "controls": 1, "max-units": 300, "sweeps": 30, "permutations": 100, "progress": "none"}
@@ -69,6 +70,9 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             (base / "short.toml").write_text(RECIPE)
             topicscope("train", base / "short.toml", "--seeds", 2, "--out", base / "run", "--progress", "none")
             return base / "run" / "report.html"
+        if kind == "sweep":
+            topicscope("sweep", write(base / "sweep"), "--out", base / "swept", "--progress", "none")
+            return base / "swept" / "report.html"
         if kind == "reproduction":
             return reproduction(base / "reproduction")
         probe = request.getfixturevalue("probe")

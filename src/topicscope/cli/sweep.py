@@ -1,7 +1,7 @@
 """`topicscope sweep`: one recipe at many settings, and one table."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from topicscope.sweeps.spec import changed, load_spec
 from topicscope.sweeps.table import plain
 
 INTERRUPTED = 130
-_MOST_ROWS = 30
+_MOST_ROWS, _MOST_REASONS = 30, 10
 
 
 def sweep(
@@ -117,23 +117,26 @@ def show(result: SweepResult, folder: str) -> None:
     """The table (its first rows, where it is long), what failed, and where everything is."""
     print_lines([str(result), ""])
     metric, table = result.metric, result.table()
-    wanted = dict.fromkeys([metric, f"{metric}_sd", f"{metric}_theory", f"{metric}_deviation", "loss"])
-    columns = [*result.swept, *(name for name in wanted if name in table and table[name].notna().any())]
-    rows = table[[*columns, "status"]].head(_MOST_ROWS)
-    more = len(table) - len(rows)
+    numbers = {metric: "mean", f"{metric}_sd": "sd", f"{metric}_theory": "theory", f"{metric}_deviation": "deviation"}
+    numbers = {name: head for name, head in numbers.items() if name in table and table[name].notna().any()}
     last = Counter(name.rpartition(".")[2] for name in result.swept)
-    heads = [short if last[short := name.rpartition(".")[2]] == 1 else name for name in columns]
+    heads = [short if last[short := name.rpartition(".")[2]] == 1 else name for name in result.swept]
+    heads += [*numbers.values(), "status"]
+    rows = table[[*result.swept, *numbers, "status"]].head(_MOST_ROWS)
+    more = len(table) - len(rows)
     print_table(
-        f"{metric_words(metric)}, mean over {result.spec['seeds']} seed(s)",
-        [*heads, "status"],
+        f"{metric_words(metric)}, over {result.spec['seeds']} seed(s)",
+        heads,
         [[None if pd.isna(cell) else cell for cell in row] for row in rows.astype(object).to_numpy().tolist()],
         f"and {more} more in {folder}/table.csv" if more else None,
+        unbroken=[*numbers.values(), "status"],
     )
-    for point in result.points:
-        if point["status"] in ("diverged", "failed"):
-            print_lines([f"{point['status']}: {_words(point['values'])}: {point['reason']}"])
-    for one in result.impossible:
-        print_lines([f"left out: {_words(one['values'])}: {one['reason']}"])
+    _print_some(
+        f"{point['status']}: {_words(point['values'])}: {point['reason']}"
+        for point in result.points
+        if point["status"] in ("diverged", "failed")
+    )
+    _print_some(f"left out: {_words(one['values'])}: {one['reason']}" for one in result.impossible)
     if result.counts["left_over"]:
         print_lines([f"{result.counts['left_over']} rows in the folder belong to points that the sweep no longer has"])
     if result.wanted not in (None, metric):
@@ -159,6 +162,14 @@ def _list(plan: Plan, *, json: bool) -> int:
     if plan.repeated:
         print_lines([f"{plan.repeated} settings give a recipe that is there already, and are trained once"])
     return 0
+
+
+def _print_some(lines: Iterable[str]) -> None:
+    """The first lines, and how many more there are."""
+    found = list(lines)
+    print_lines(found[:_MOST_REASONS])
+    if len(found) > _MOST_REASONS:
+        print_lines([f"and {len(found) - _MOST_REASONS} more such lines: see {RECORD}"])
 
 
 def _words(values: Mapping[str, object]) -> str:

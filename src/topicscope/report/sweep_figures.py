@@ -155,7 +155,7 @@ def _line(axes: Axes, rows: pd.DataFrame, across: Sequence[_Field], number: int,
     if len(theory):
         axes.plot(
             theory["x"], theory["theory"], ls="none", marker="_", ms=11, mew=1.6, color=color, alpha=0.55, zorder=1,
-            label=f"{label}, theory" if label else "theory",
+            label=None if number else "theory",
         )  # fmt: skip
     _crosses(axes, rows[rows["mean"].isna()]["x"], color)
 

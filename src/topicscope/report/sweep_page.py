@@ -14,7 +14,7 @@ from topicscope.report.tables import MISSING, Table, count, number
 
 # What is good when it is small.
 _LOWER = ("deviation", "loss")
-_MOST_ROWS, _BEST = 1000, 5
+_MOST_ROWS, _MOST_REASONS, _BEST = 1000, 6, 5
 
 
 def render_sweep(record: Mapping[str, Any], table: pd.DataFrame, figure: Figure | None) -> str:
@@ -110,8 +110,8 @@ def _missing(record: Mapping[str, Any]) -> list[str]:
         if point["status"] in ("diverged", "failed")
     ]
     said += [f"{_words(one)}: left out, no recipe allows it: {one['reason']}" for one in record["impossible"]]
-    if len(said) > 20:
-        said = [*said[:20], f"and {len(said) - 20} more: see sweep.json."]
+    if len(said) > _MOST_REASONS:
+        said = [*said[:_MOST_REASONS], f"and {len(said) - _MOST_REASONS} more like these: see sweep.json."]
     if counts["waiting"]:
         said.append(f"{counts['waiting']} points were not trained yet; the same command with --resume goes on.")
     if counts["repeated"]:
