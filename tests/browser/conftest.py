@@ -1,4 +1,4 @@
-"""Real pages for the browser: a probe of MiniLM, two of them side by side, a short training and sweep, a reproduction."""
+"""Real pages for the browser: a probe of MiniLM, two side by side, a short training and sweep, a reproduction."""
 
 import os
 import shutil
