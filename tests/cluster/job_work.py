@@ -39,3 +39,11 @@ def slow(number: int, folder: Path) -> None:
     """Says that it began, and never ends."""
     (folder / f"began-{number}").write_text(str(os.getpid()))
     time.sleep(600)
+
+
+def waits(number: int, folder: Path) -> int:
+    """Says that it began, and ends once there is a file "go"."""
+    (folder / f"began-{number}-{os.getpid()}").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.05)
+    return number

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +21,13 @@ import tiny
 import topicscope
 from cli.probe_files import OPTIONS_OF_SHARDS as OPTIONS
 from cli.probe_files import WORDS_CSV, jsonl, texts
+from cluster import job_work
 from cluster.conftest import QUIET, started
 from cluster.processes import descendants
 from probing.test_probe_resume import same
 from topicscope.cli import run as cli
 from topicscope.cluster import Cluster
+from topicscope.jobs import Finished, Job
 from topicscope.progress import SilentProgress
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -89,6 +92,25 @@ def test_a_machine_that_goes_is_done_without(
     assert removes.removed
     assert result.complete
     same(whole, tmp_path / "run")
+
+
+def test_the_job_of_a_machine_that_goes_is_done_by_another(nodes: Any, tmp_path: Path) -> None:
+    def remove() -> None:
+        while len(list(tmp_path.glob("began-*"))) < 3:
+            time.sleep(0.05)
+        workers = [Path("/proc") / path.name.rpartition("-")[2] for path in tmp_path.glob("began-*")]
+        nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
+        while all(worker.exists() for worker in workers):
+            time.sleep(0.05)
+        (tmp_path / "go").touch()
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    with Cluster("auto", workers=3) as cluster:
+        done = list(cluster.run(job_work.waits, [Job(str(number), (number, tmp_path)) for number in range(3)]))
+    thread.join()
+    assert {one.value for one in done if isinstance(one, Finished)} == {0, 1, 2}
+    assert len(list(tmp_path.glob("began-*"))) == 4, "one of them twice"
 
 
 def test_a_killed_driver_is_resumed(model: Path, corpus: Path, whole: Path, tmp_path: Path) -> None:
