@@ -9,7 +9,6 @@ import pytest
 
 import topicscope
 from cli.probe_files import OPTIONS_OF_SHARDS
-from cluster.processes import descendants
 from cluster.test_cluster_probe import Kills
 from probing.test_probe_resume import same
 from topicscope.cluster import Cluster, exchange, preflight
@@ -73,7 +72,6 @@ def test_by_way_of_a_storage_the_bits_of_one_process(
     assert len(ProbeResult.load(url).documents) == len(result.documents)
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["run"]
     assert not working_folder(url).parent.exists()
-    assert descendants("ray::Worker") == []
 
 
 def test_workers_that_cannot_write_to_the_url_are_named_before_any_work(
