@@ -18,7 +18,7 @@ from topicscope.probing.token_cache import KEPT_BYTES, prune
 from topicscope.records.cache import cache_folder
 from topicscope.records.files import sha256_of_file
 from topicscope.records.folder import TemporaryFolder
-from topicscope.records.places import reaching, reason_of, url_of
+from topicscope.records.places import address, reaching, reason_of, url_of
 from topicscope.records.storage import copy_file, fetch, remove, sizes_below
 
 
@@ -35,7 +35,7 @@ def send_tokens(folder: Path, exchange: UPath) -> str:
         with reaching(url):
             for path in files:
                 copy_file(path, url / path.name)
-    return str(url)
+    return address(url)
 
 
 def tokens_here(place: str) -> tuple[Path, TemporaryFolder | None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError, RunError
-from topicscope.records.places import Place, kind_of, open_place, reaching, shown, without_secrets
+from topicscope.records.places import Place, address, kind_of, open_place, reaching, shown, without_secrets
 from topicscope.records.storage import remove, write
 
 # What a difference of can change numbers, or the form of what is sent.
@@ -52,7 +52,7 @@ def check_nodes(ray: Any, folder: Place) -> None:
         task = ray.remote(num_cpus=0, max_retries=1)(_look_around())
         tasks = [
             task.options(scheduling_strategy=Strategy(node["NodeID"], soft=False)).remote(
-                PACKAGES, str(question), str(answer)
+                PACKAGES, address(question), address(answer)
             )
             for node, answer in zip(nodes, answers, strict=True)
         ]

@@ -26,6 +26,7 @@ from topicscope.probing.options import ProbeOptions
 from topicscope.probing.pass_state import Shard
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.token_cache import TokenCache
+from topicscope.records.places import address
 from topicscope.topics.units import Unit
 
 
@@ -135,7 +136,7 @@ class Cluster:
                     shard = waiting[0]
                     place = folder / f"shard-{shard.number:05}.{secrets.token_hex(4)}"
                     there = place if self._exchange is None else self._exchange / folder.name / place.name
-                    if not pool.give((shard, place), name, sent, weights_seed, shard, str(there)):
+                    if not pool.give((shard, place), name, sent, weights_seed, shard, address(there)):
                         break
                     waiting.popleft()
                 for (shard, place), outcome, fault in pool.done(timeout=1.0):

@@ -18,7 +18,7 @@ from topicscope.errors import InputError, RunError
 from topicscope.records.cache import cache_folder
 from topicscope.records.folder import TemporaryFolder
 from topicscope.records.lock import LOCK, folder_lock
-from topicscope.records.places import Place, kind_of, reason_of, shown, url_of
+from topicscope.records.places import Place, kind_of, name_of, reason_of, shown, url_of
 from topicscope.records.storage import (
     check_folder,
     copy_file,
@@ -45,7 +45,7 @@ class OutputFolder:
     @property
     def exchange(self) -> UPath | None:
         """URL.unfinished, where workers of a cluster leave what they have done."""
-        return None if self.url is None else self.url.with_name(f"{self.url.name}.unfinished")
+        return None if self.url is None else self.url.with_name(f"{name_of(self.url)}.unfinished")
 
 
 def working_folder(out: str | Place) -> Path:
@@ -53,7 +53,7 @@ def working_folder(out: str | Place) -> Path:
     url = url_of(out)
     if url is None:
         return Path(str(out))
-    return cache_folder() / "runs" / hashlib.sha256(shown(url).encode()).hexdigest()[:16] / (url.name or "run")
+    return cache_folder() / "runs" / hashlib.sha256(shown(url).encode()).hexdigest()[:16] / (name_of(url) or "run")
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def check_file(url: UPath, *, overwrite: bool = False) -> None:
         InputError: there is a folder, or a file and `overwrite` is false, or it cannot be written.
     """
     kind = kind_of(url)
-    if kind == "folder" or not url.name:
+    if kind == "folder" or name_of(url) in ("", ".."):
         raise InputError("the output is a folder", received=shown(url), expected="the name of a file")
     if kind == "file" and not overwrite:
         raise InputError(

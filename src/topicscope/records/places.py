@@ -22,8 +22,10 @@ from topicscope.errors import InputError, TopicscopeError
 
 Place = Path | UPath
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_CHAIN = re.compile(r"([A-Za-z0-9+.-]+::|[A-Za-z0-9+.-]+://.*::).*://")
 _LOST = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)")
-_SECRETS = re.compile(r"(?<=://)[^/@\s]*@|\?[^\s'\"]*")
+# Also where pathlib took a slash, and in passwords with an @.
+_SECRETS = re.compile(r"(?<=[a-z0-9]:/)(/?)[^/\s]*@|\?[^\s'\"]*", re.IGNORECASE)
 _BUFFER = 1 << 20
 
 
@@ -31,7 +33,8 @@ def url_of(location: str | Place) -> UPath | None:
     """The URL that a location is; None for a path of this machine.
 
     Raises:
-        InputError: a kind of storage that nobody knows, one whose package is not installed, or a URL made a `Path`.
+        InputError: a kind of storage that nobody knows, one whose package is not installed, a URL of nothing,
+            a chain of URLs, or a URL made a `Path`.
     """
     if isinstance(location, Path):
         lost = _LOST.match(str(location))
@@ -42,32 +45,50 @@ def url_of(location: str | Place) -> UPath | None:
                 expected=f"{lost[1]}://…, as a string or a UPath",
             )
         return None
-    found = _URL.match(str(location))
+    if isinstance(location, UPath):
+        return location if _URL.match(str(location)) else None
+    if _CHAIN.match(location):
+        raise InputError(
+            "a chain of URLs cannot be used",
+            received=without_secrets(location),
+            expected="one URL: KIND://…/NAME",
+            advice="unpack an archive first; compressed files are read as they are",
+        )
+    found = _URL.match(location)
     if found is None:
         return None
-    if isinstance(location, UPath):
-        return location
     protocol = found[1].lower()
+    if not location[found.end() :].strip("/"):
+        raise InputError("the URL has no name", received=location, expected=f"{protocol}://…/NAME")
     try:
         fsspec.get_filesystem_class(protocol)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a kind of storage that UPath has no class of its own for
-            return UPath(location if location.endswith("://") else location.rstrip("/"))
     except ImportError as error:
         package = known_implementations.get(protocol, {}).get("class", "").partition(".")[0]
+        needed = {"http": "aiohttp requests", "https": "aiohttp requests", "sftp": "paramiko"}.get(protocol, package)
         raise InputError(
             f"{protocol}:// needs a package that is not installed",
             received=without_secrets(location),
             where=str(error),
-            advice="pip install aiohttp requests" if package == "fsspec" else f"pip install {package}",
+            advice=f"pip install {needed}" if needed != "fsspec" else "install what it asks for",
         ) from error
     except ValueError as error:
         raise InputError(
             "unknown kind of storage",
             received=without_secrets(location),
             expected="a path, or a URL of a kind that fsspec knows, such as s3://, gs:// or az://",
-            where=without_secrets(str(error)),
+            where=str(error),
         ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a kind of storage that UPath has no class of its own for
+        try:
+            return UPath(location.rstrip("/"))
+        except Exception as error:  # what it says may hold a part of a password
+            raise InputError(
+                "this URL cannot be used",
+                received=f"{protocol}://…",
+                expected=f"{protocol}://HOST/PATH or {protocol}://BUCKET/PATH, as its package knows it",
+                where=type(error).__name__,
+            ) from error
 
 
 def place_of(location: str | Place) -> Place:
@@ -89,12 +110,25 @@ def is_local(url: UPath) -> bool:
 
 def without_secrets(text: str) -> str:
     """A text in which no URL has a user, a password or a query."""
-    return _SECRETS.sub("", text) if "://" in text else text
+    return _SECRETS.sub(r"\1", text) if ":/" in text else text
 
 
 def shown(place: str | Place) -> str:
     """How a place is called in messages and records."""
-    return str(place) if isinstance(place, Path) else without_secrets(str(place))
+    return str(place) if isinstance(place, Path) else without_secrets(address(place))
+
+
+def address(place: str | Place) -> str:
+    """A URL as text from which the same URL can be made, with its host and user, which `str` leaves out of some."""
+    text = str(place)
+    start, end = text.partition(":///")[::2]
+    of = place.storage_options if isinstance(place, UPath) else {}
+    if not end or "host" not in of:
+        return text
+    user = of.get("user") or of.get("username")
+    password = f":{of['password']}" if of.get("password") else ""  # as given: fsspec changes nothing in it
+    named = f"{user}{password}@" if user else ""
+    return f"{start}://{named}{of['host']}{f':{port}' if (port := of.get('port')) else ''}/{end}"
 
 
 def name_of(place: Place) -> str:
@@ -148,7 +182,10 @@ def kind_of(place: Place) -> Literal["file", "folder"] | None:
     with reaching(place):
         try:
             return "folder" if place.fs.info(place.path)["type"] == "directory" else "file"
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            refused = error.__cause__ if place.protocol in ("http", "https") else None
+            if refused is not None and getattr(refused, "status", None) not in (404, 410):
+                raise unreachable(place, refused) from error  # fsspec takes all that fails for missing
             return None
 
 

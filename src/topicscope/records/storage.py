@@ -16,7 +16,17 @@ from upath.implementations.cloud import CloudPath
 from topicscope.errors import InputError, RunError
 from topicscope.records.folder import TemporaryFolder
 from topicscope.records.lock import LOCK
-from topicscope.records.places import Place, files_below, kind_of, reaching, reason_of, shown, unreachable, url_of
+from topicscope.records.places import (
+    Place,
+    files_below,
+    kind_of,
+    name_of,
+    reaching,
+    reason_of,
+    shown,
+    unreachable,
+    url_of,
+)
 
 MARK = ".unfinished"
 _TRIAL = ".trial-"
@@ -34,7 +44,7 @@ def check_folder(
         InputError: a storage that refuses, a URL without a name, a file, a folder that is not empty and may not be
             replaced, or one that cannot be written.
     """
-    if not url.name:
+    if name_of(url) in ("", ".."):
         raise InputError("the output URL has no name", received=shown(url), expected="a folder in it: URL/NAME")
     kind = kind_of(url)
     if kind == "file":
@@ -168,7 +178,7 @@ def fetched(location: str | Place) -> tuple[Path, TemporaryFolder | None]:
             advice="run the command that made it once more with --resume, on the same machine",
         )
     owner = TemporaryFolder()
-    folder = owner.path / url.name
+    folder = owner.path / name_of(url)
     fetch(url, folder, found)
     return folder, owner
 
@@ -202,7 +212,7 @@ def local_file(location: str | Place) -> Iterator[Path]:
     if kind_of(url) != "file":
         raise InputError("file not found", received=shown(url), expected="a file")
     owner = TemporaryFolder()
-    path = owner.path / url.name
+    path = owner.path / name_of(url)
     with reaching(url):
         url.fs.get_file(url.path, str(path))
     yield path
