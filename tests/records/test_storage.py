@@ -81,9 +81,25 @@ def test_wherever_the_copy_breaks_off_there_is_no_result_and_the_next_one_is_who
     assert not copy.exists()
 
 
-def test_a_copy_that_arrives_cut_short_is_noticed_on_both_ways(tmp_path: Path) -> None:
+def test_a_copy_that_arrives_cut_short_is_noticed_on_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with fault("truncates"), pytest.raises(RunError, match=r"of \d bytes of \w\.\w+ arrived"):
         publish(fill(tmp_path / "out", FILES), url(), "record.json")
+    publish(tmp_path / "out", url(), "record.json")
+    monkeypatch.setattr(Faulty, "get_file", lambda system, path, here: Path(here).write_bytes(b""))
+    with pytest.raises(InputError, match=r"0 of \d bytes arrived"):
+        fetched(URL)
+
+
+def test_a_record_beside_the_mark_is_no_result() -> None:
+    """As where a copy was killed before the old record went, or after the new one came."""
+    put(f"{URL}/record.json", b"old")
+    assert holds_result(url(), "record.json")
+    put(f"{URL}/.unfinished", b"")
+    assert not holds_result(url(), "record.json")
+    with output_folder(URL, "record.json", resume=True) as output:
+        assert not output.copied
+        fill(output.folder, FILES)
+    assert there() == FILES
 
 
 def test_after_an_error_work_stays_and_without_any_nothing_does() -> None:

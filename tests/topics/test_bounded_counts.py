@@ -50,6 +50,15 @@ def test_above_the_bound_no_count_is_further_off_than_is_said(texts: list[list[s
     assert (bounded.prunings == 0) == (bounded.pruned_words == 0) == (bounded.undercount == 0)
 
 
+@given(passages, st.integers(1, 11))
+def test_no_two_words_ever_had_one_number(texts: list[list[str]], limit: int) -> None:
+    """What was written under a number is never taken for another word, also after some were pruned."""
+    _, _, numbers = counted(texts, limit)
+    words: dict[int, str] = {}
+    for number, word in zip(chain(*numbers), chain(*texts), strict=True):
+        assert words.setdefault(number, word) == word
+
+
 def test_frequent_words_survive_and_a_smaller_bound_loses_more() -> None:
     lost, under = [], []
     for limit in (400, 100, 30, 10):
