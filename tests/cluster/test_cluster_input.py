@@ -10,7 +10,7 @@ import pytest
 
 from topicscope.cli import run
 from topicscope.cluster import Cluster
-from topicscope.cluster.connection import check_address
+from topicscope.cluster.connection import check_address, quiet
 from topicscope.errors import InputError
 
 ENTER = """
@@ -87,3 +87,15 @@ def test_a_machine_of_no_cluster() -> None:
     seconds, text = entered("auto")
     assert "cannot be reached" in text
     assert seconds < 16
+
+
+@pytest.mark.cluster
+def test_ray_does_not_print_deaths_of_workers_where_results_go(capsys: pytest.CaptureFixture[str]) -> None:
+    worker = pytest.importorskip("ray._private.worker")
+    for number in (1, 2):  # other words, as Ray leaves out what it has said before
+        message = {"lines": [f"A {'w' * number}orker died"], "pid": "raylet", "is_err": False}
+        with quiet():
+            worker.print_to_stdstream(message, ignore_prefix=False)
+        assert capsys.readouterr() == ("", "")
+        worker.print_to_stdstream(message, ignore_prefix=False)
+        assert "orker died" in capsys.readouterr().out

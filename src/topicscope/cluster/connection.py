@@ -88,16 +88,33 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
             "object_store_memory": _STORE_BYTES,
             "_temp_dir": folder,
         }
+    with quiet():
+        try:
+            if folder is None:
+                _within(PATIENCE_S, address, lambda: _connect(ray, address, options))
+            else:
+                _start(ray, options)
+            yield ray
+        finally:
+            ray.shutdown()
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ray prints deaths of workers on standard output, where results go, although nothing is to be logged there."""
+    from ray._private import worker
+
+    printing = getattr(worker, "print_to_stdstream", None)
+    if printing is None:  # another Ray, which may do it in another way
+        yield
+        return
+    worker.print_to_stdstream = lambda *_, **__: None
     try:
-        if folder is None:
-            _within(PATIENCE_S, address, lambda: _connect(ray, address, options))
-        else:
-            _start(ray, options)
-        yield ray
+        yield
     finally:
-        ray.shutdown()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        worker.print_to_stdstream = printing
 
 
 def _start(ray: Any, options: dict[str, Any]) -> None:
