@@ -96,6 +96,8 @@ def test_a_record_beside_the_mark_is_no_result() -> None:
     assert holds_result(url(), "record.json")
     put(f"{URL}/.unfinished", b"")
     assert not holds_result(url(), "record.json")
+    with pytest.raises(InputError, match=r"(?s)half of a result.*--resume"), output_folder(URL, "record.json"):
+        pass
     with output_folder(URL, "record.json", resume=True) as output:
         assert not output.copied
         fill(output.folder, FILES)

@@ -51,11 +51,16 @@ def check_folder(
         raise InputError("the output path is a file", received=shown(url), expected="a folder, new or empty")
     found = {name for name in sizes_below(url) if not name.startswith(_TRIAL)}
     if found and not overwrite and not (resume and found & {record, MARK}):
+        half = MARK in found
         raise InputError(
-            "the output folder is not empty",
+            "the output folder holds half of a result" if half else "the output folder is not empty",
             received=shown(url),
             expected="a new or empty folder",
-            advice=advice or "choose another --out, or add --overwrite to replace what is there",
+            advice=(
+                "add --resume, on the machine where it was made, to copy the rest"
+                if half
+                else advice or "choose another --out, or add --overwrite to replace what is there"
+            ),
         )
     try_writing(url)
     if kind is None and not isinstance(url, CloudPath):
