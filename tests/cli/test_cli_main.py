@@ -100,6 +100,7 @@ def test_bad_usage_is_exit_2_and_one_message(
         (InputError("no such thing", received="[red]x[/red]", expected="y" * 100), 2, "received: [red]x[/red]"),
         (RunError("it broke", where="/a/" + "long/" * 30 + "path"), 1, "/a/" + "long/" * 30 + "path\n"),
         (OSError(36, "File name too long", "a" * 300), 1, "the system refused: [Errno 36] File name too long"),
+        (MemoryError(), 1, "the system refused: not enough memory"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )

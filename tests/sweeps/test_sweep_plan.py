@@ -98,6 +98,7 @@ def test_settings_that_give_one_recipe_are_one_point() -> None:
 
 IMPOSSIBLE: dict[str, tuple[dict[str, list[Any]], str]] = {
     "two fields exclude each other": ({"training.momentum": [0.0, 0.9], "training.optimizer": ["sgd", "adam"]}, "sgd"),
+    "a batch of nothing": ({"training.batch_size": [0, 4]}, "batch_size = 0: at least 1"),
     "a value out of range": ({"masking.p_mask": [0.1, 2.0]}, "less than 1"),
     "a kind of value": ({"training.steps": [1, "many"]}, "integer"),
     "a model that is no function of counts": ({"model.layers": [1, 2], "training.engine": ["reduced"]}, "token counts"),
@@ -129,6 +130,15 @@ def test_impossible_settings_are_found_before_any_work(name: str) -> None:
     else:
         with pytest.raises(InputError, match="cannot be trained"):
             make_plan(spec_of(grid=grid), on_error="skip")
+
+
+def test_a_closed_form_larger_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError("7 TiB")
+
+    monkeypatch.setattr("topicscope.sweeps.plan.resolve", full)
+    with pytest.raises(InputError, match="not enough memory: 7 TiB"):
+        make_plan(spec_of(grid={"references.W_V": ["finite-n"]}))
 
 
 def test_many_points_are_small() -> None:

@@ -224,12 +224,14 @@ def test_checkpoints_of_other_code_are_not_gone_on_from(tmp_path: Path, monkeypa
     assert not any(begun)
 
 
-@pytest.mark.parametrize("damage", ["{", "[]", "{}"])
+@pytest.mark.parametrize("damage", ["{", "[]", "{}", "another's", "no measurements"])
 def test_a_damaged_row_is_named(tmp_path: Path, damage: str) -> None:
     spec, out = write(tmp_path), tmp_path / "out"
     result = sweep(spec, out=out)
     path = out / "rows" / f"{result.points[2]['id']}.json"
-    path.write_text(damage)
+    another = json.loads((out / "rows" / f"{result.points[1]['id']}.json").read_text())
+    made = {"another's": another, "no measurements": another | {"id": path.stem, "measurements": {"loss": 0.5}}}
+    path.write_text(json.dumps(made[damage]) if damage in made else damage)
     with pytest.raises(InputError, match="not the row of a sweep") as error:
         sweep(spec, out=out, resume=True)
     assert path.name in str(error.value)

@@ -1,7 +1,10 @@
 """SWEEP.toml: what may stand in it, and what is said of what may not."""
 
+import json
+from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sweeps.small_sweeps import write
@@ -10,6 +13,7 @@ from topicscope.sweeps.plan import make_plan
 from topicscope.sweeps.spec import changed, check_field, load_spec, make_spec
 
 GRID = {"training.steps": [1, 2]}
+DRAWN = {"training.learning_rate": {"low": 0.1, "high": 1.0}}
 
 
 def refused(document: dict[str, object]) -> str:
@@ -38,9 +42,21 @@ def test_quotes_around_fields_are_a_matter_of_taste(tmp_path: Path) -> None:
         ({"grid": GRID, "set": {"training.steps": 1}}, ["training.steps is given twice"]),
         ({"grid": GRID, "random": {"training.steps": {"low": 1, "high": 2}}}, ["given twice"]),
         ({"grid": {"training.steps": []}}, ["training.steps has no values"]),
-        ({"grid": {"training.steps": 3}}, ["grid.training.steps", "received: 3", "tuple"]),
+        ({"grid": {"training.steps": 3}}, ["grid.training.steps", "received: 3", "a list"]),
         ({}, ["nothing to sweep"]),
         ({"random": {"samples": 3}}, ["nothing to sweep"]),
+        ({"grid": [1]}, ["grid", "a table"]),
+        ({"grid": {"training.learning_rate": [0.1, float("nan")]}}, ["grid.training.learning_rate.1", "finite"]),
+        ({"grid": {"data.length": [date(2026, 1, 2)]}}, ["data.length.0", "a finite number, text"]),
+        ({"set": {"data.topic_sizes": [3, b"4"]}, "grid": GRID}, ["data.topic_sizes", "a finite number, text"]),
+        ({"grid": {"training.steps": [1], "training": {"steps": [2]}}}, ["training.steps is given twice"]),
+        (
+            {"grid": {"training.seed": range(1001)}, "random": {"samples": 100, **DRAWN}},
+            ["100,100 settings", "100,000"],
+        ),
+        ({"random": {"samples": 10**9, **DRAWN}}, ["1,000,000,000 settings"]),
+        ({"random": {"training.learning_rate": {"low": 1.0, "high": float("inf")}}}, ["learning_rate.high", "finite"]),
+        ({"random": {"training.seed": {"low": 0, "high": 2**53, "integer": True}}}, ["below 2^53"]),
         ({"grids": GRID}, ["unknown key grids", "did you mean grid?"]),
         ({"grid": GRID, "seeds": 0}, ["seeds", "greater than or equal to 1"]),
         ({"random": {"training.steps": {"low": 1, "hihg": 2}}}, ["hihg", "did you mean high?"]),
@@ -58,6 +74,15 @@ def test_what_cannot_be_is_named(document: dict[str, object], words: list[str]) 
     assert "sweep.toml" in message
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    """As numpy.linspace and numpy.arange give them."""
+    grid = {"training.learning_rate": np.array([0.25, 0.5], dtype=np.float32), "data.length": [np.int64(8)]}
+    spec = make_spec({"recipe": "theorem-2", "set": {"data.topic_sizes": np.array([3, 4])}, "grid": grid})
+    plain = {"training.learning_rate": [0.25, 0.5], "data.length": [8]}
+    assert spec == make_spec({"recipe": "theorem-2", "set": {"data.topic_sizes": [3, 4]}, "grid": plain})
+    assert json.loads(spec.model_dump_json())["grid"] == plain
+
+
 @pytest.mark.parametrize("name", ["training.ridge.W_V", "arrays.W_V", "references.W_V", "model.sigmas.W_K_2", "name"])
 def test_fields_may_lie_in_tables_of_ones_own_names(name: str) -> None:
     check_field(name)
@@ -72,11 +97,14 @@ def test_there_is_nothing_inside_a_value(name: str) -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such sweep"):
         load_spec(tmp_path / "none.toml")
+    with pytest.raises(InputError, match="no such sweep"):
+        load_spec(tmp_path / "tiny.toml" / "sweep.toml")
     with pytest.raises(InputError, match="not a TOML file"):
         load_spec(write(tmp_path, "recipe = "))
-    spec = load_spec(write(tmp_path, 'recipe = "none.toml"\n[grid]\ntraining.steps = [1]\n'))
-    with pytest.raises(InputError, match="no such recipe"):
-        make_plan(spec)
+    for recipe in ("none.toml", "nowhere/theorem-2.toml", "."):  # the second is not taken for topicscope's own
+        spec = load_spec(write(tmp_path, f'recipe = "{recipe}"\n[grid]\ntraining.steps = [1]\n'))
+        with pytest.raises(InputError, match="no such recipe"):
+            make_plan(spec)
 
 
 def test_a_recipe_beside_the_file_goes_before_one_of_topicscope(tmp_path: Path) -> None:

@@ -52,8 +52,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except TopicscopeError as error:
         errors.print(f"error: {error}", style="bold red", markup=False, highlight=False)
         return error.exit_code
-    except OSError as error:  # such as a name that is too long for the file system
-        errors.print(f"error: the system refused: {error}", style="bold red", markup=False, highlight=False)
+    except (OSError, MemoryError) as error:  # such as a name that is too long for the file system
+        reason = str(error) or "not enough memory"
+        errors.print(f"error: the system refused: {reason}", style="bold red", markup=False, highlight=False)
         return 1
     except KeyboardInterrupt:
         errors.print("interrupted", style="bold yellow")

@@ -24,7 +24,7 @@ class ModelConfig(BaseModel):
         InputError: parts that exclude each other.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     embedding: Literal["one-hot", "trained"] = Field("one-hot", description="W_E: frozen identity, or trained")
     width: int | None = Field(None, ge=1, description="d, rows of a trained W_E")

@@ -80,6 +80,9 @@ def make_plan(spec: SweepSpec, *, on_error: str = "stop") -> Plan:
         except InputError as error:
             impossible.append((values, in_one_line(error)))
             continue
+        except MemoryError as error:  # its closed form, or its topics
+            impossible.append((values, f"not enough memory: {error}"))
+            continue
         whole = dump_json(chosen.model_dump(mode="json"))
         point = Point(_id(whole, spec.seeds), values, whole, inputs)
         devices[chosen.training.device] = None

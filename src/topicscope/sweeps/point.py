@@ -60,10 +60,10 @@ def kept_row(out: Path, point_id: str, key: str, keep: str) -> dict[str, Any] | 
     if not path.is_file():
         return None
     try:
-        row, damage = read_json(path), "key, status or measurements are missing"
+        row, damage = read_json(path), f"id is not {point_id}, or key, status or measurements are no such thing"
     except InputError as error:
         row, damage = None, in_one_line(error)
-    if not isinstance(row, dict) or not {"key", "status", "measurements"} <= row.keys():
+    if not (row is not None and _is_row(row, point_id)):
         raise InputError(
             "not the row of a sweep",
             received=damage,
@@ -72,6 +72,14 @@ def kept_row(out: Path, point_id: str, key: str, keep: str) -> dict[str, Any] | 
         )
     lacking = keep == "record" and row["status"] == "finished" and not (out / RUNS / point_id / SUMMARY).is_file()
     return row if row["key"] == key and not lacking else None
+
+
+def _is_row(row: Any, point_id: str) -> bool:
+    try:
+        known = [Measurement(**measured) for measured in row["measurements"].values()]
+        return row["id"] == point_id and {"key", "status", "reason", "seconds", "bytes"} <= row.keys() and all(known)
+    except (TypeError, KeyError, AttributeError):
+        return False
 
 
 def run_point(

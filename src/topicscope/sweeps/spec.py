@@ -15,21 +15,42 @@ seed = 0
 """
 
 import difflib
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from topicscope.claims.recipes import recipe_path
 from topicscope.errors import InputError
 from topicscope.training.recipe import Recipe
 
+MOST_SETTINGS = 100_000
+_WHOLE = 2**53  # up to here every whole number is a float
+
+
+def _plain(value: Any) -> Any:
+    """A value as it is saved; numpy's numbers and arrays become Python's."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (str, int, type(None))) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError("a finite number, text, true or false, or a list or table of such")
+
+
+Value = Annotated[Any, AfterValidator(_plain)]
+
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Draw(_Part):
@@ -40,7 +61,7 @@ class Draw(_Part):
     high: float | None = Field(default=None, description="largest value")
     log: bool = Field(default=False, description="uniform in the logarithm")
     integer: bool = Field(default=False, description="whole numbers")
-    choice: tuple[Any, ...] | None = Field(default=None, description="instead of all these: values to choose from")
+    choice: tuple[Value, ...] | None = Field(default=None, description="instead of all these: values to choose from")
 
     @model_validator(mode="after")
     def _fits(self) -> "Draw":
@@ -54,8 +75,8 @@ class Draw(_Part):
             raise ValueError("give low and high, low below high, or choice")
         if self.log and self.low <= 0:
             raise ValueError("log needs a positive low")
-        if self.integer and (self.low % 1 or self.high % 1):
-            raise ValueError("integer needs whole numbers as low and high")
+        if self.integer and (self.low % 1 or self.high % 1 or max(-self.low, self.high) >= _WHOLE):
+            raise ValueError("integer needs whole numbers below 2^53 as low and high")
         return self
 
 
@@ -85,8 +106,8 @@ class SweepSpec(_Part):
 
     recipe: str = Field(description="a recipe beside the file, or the name of one that comes with topicscope")
     seeds: int = Field(default=4, ge=1, description="trainings at every point")
-    set: dict[str, Any] = Field(default={}, description="fields that are the same at every point")
-    grid: dict[str, tuple[Any, ...]] = Field(default={}, description="values of fields, in every combination")
+    set: dict[str, Value] = Field(default={}, description="fields that are the same at every point")
+    grid: dict[str, tuple[Value, ...]] = Field(default={}, description="values of fields, in every combination")
     random: Random | None = Field(default=None, description="draws of fields, each at every point of the grid")
 
     # As in a recipe: where files beside it are looked for is no part of what is saved.
@@ -100,6 +121,9 @@ class SweepSpec(_Part):
         for name, values in self.grid.items():
             if not values:
                 raise ValueError(f"grid: {name} has no values")
+        wanted = math.prod(len(values) for values in self.grid.values()) * (self.random.samples if self.random else 1)
+        if wanted > MOST_SETTINGS:
+            raise ValueError(f"{wanted:,} settings: at most {MOST_SETTINGS:,} in one sweep")
         names = sorted([*self.set, *self.grid, *drawn])
         for first, second in pairwise(names):
             if first == second:
@@ -123,7 +147,7 @@ class SweepSpec(_Part):
         if beside.is_file():
             return beside
         try:
-            return recipe_path(Path(self.recipe).name.removesuffix(".toml"))
+            return recipe_path(self.recipe.removesuffix(".toml"))
         except InputError as error:
             raise InputError(
                 "no such recipe",
@@ -142,7 +166,7 @@ def load_spec(path: Path | str) -> SweepSpec:
     path = Path(path)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError) as error:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise InputError("no such sweep", received=str(path), expected="a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError("not a TOML file", received=str(error), where=str(path)) from error
@@ -151,9 +175,9 @@ def load_spec(path: Path | str) -> SweepSpec:
 
 def make_spec(document: Mapping[str, Any], where: str | None = None, folder: Path | str = "") -> SweepSpec:
     """A checked sweep from plain data; errors as in `load_spec`. folder: where its recipe is looked for."""
-    document = {**document, **{part: _flat(document[part]) for part in ("set", "grid", "random") if part in document}}
+    tables = {part: _flat(document[part], where=where) for part in ("set", "grid", "random") if part in document}
     try:
-        spec = SweepSpec.model_validate(document)
+        spec = SweepSpec.model_validate({**document, **tables})
     except ValidationError as error:
         raise _explain(error, where) from error
     spec._folder = Path(folder)
@@ -216,14 +240,17 @@ def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def _flat(table: Any, prefix: str = "") -> Any:
+def _flat(table: Any, prefix: str = "", where: str | None = None) -> Any:
     """Fields by their full names: `training.steps = 3` without quotes makes a table in TOML."""
     if not isinstance(table, Mapping):
         return table
     flat: dict[str, Any] = {}
     for name, value in table.items():
         inner = isinstance(value, Mapping) and not _is_draw(value) and f"{prefix}{name}" != "fields"
-        flat |= _flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
+        more = _flat(value, f"{prefix}{name}.", where) if inner else {f"{prefix}{name}": value}
+        for twice in flat.keys() & more.keys():
+            raise InputError(f"sweep: {twice} is given twice", expected="once, with quotes or without", where=where)
+        flat |= more
     return flat
 
 
@@ -236,6 +263,10 @@ def _toml_value(raw: str) -> Any:
         return tomllib.loads(f"x = {raw}")["x"]
     except tomllib.TOMLDecodeError:
         return raw.strip()
+
+
+# What pydantic calls by Python's names.
+_KINDS = {"missing": "it is missing", "tuple_type": "a list", "dict_type": "a table", "model_type": "a table"}
 
 
 def _explain(error: ValidationError, where: str | None) -> InputError:
@@ -252,5 +283,5 @@ def _explain(error: ValidationError, where: str | None) -> InputError:
             where=where,
             advice=f"did you mean {near[0]}?",
         )
-    message = str(fault["msg"]).removeprefix("Value error, ")
+    message = _KINDS.get(fault["type"], str(fault["msg"]).removeprefix("Value error, "))
     return InputError(f"sweep: {'.'.join(place) or 'the whole'}", received=received, expected=message, where=where)

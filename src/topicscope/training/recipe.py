@@ -21,9 +21,9 @@ Array = Literal["theorem-2", "finite-n", "diagonal", "theorem-1"]
 
 
 class Table(BaseModel):
-    """A table of a recipe: frozen, unknown keys refused."""
+    """A table of a recipe: frozen, unknown keys refused, numbers finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Data(Table):
@@ -161,6 +161,8 @@ class Training(Table):
             raise ValueError("the shares of training.stages must sum to 1")
         if any(value < 0 for value in self.ridge.values()):
             raise ValueError("ridge must not be negative")
+        if self.batch_size != "all" and self.batch_size < 1:
+            raise ValueError(f"batch_size = {self.batch_size}: at least 1, or 'all'")
         return self
 
 
