@@ -124,17 +124,17 @@ def tokenising() -> dict[str, float]:
     from topicscope.cluster import Cluster
     from topicscope.probing.minilm import minilm_folder
     from topicscope.probing.options import ProbeOptions
-    from topicscope.probing.tokenise import AlignBlocks, build_tokens
+    from topicscope.probing.tokenise import Aligner, build_tokens
     from topicscope.topics.text import open_corpus
     from topicscope.topics.words import split_words
 
     tokenizer, corpus = AutoTokenizer.from_pretrained(minilm_folder()), open_corpus("wikipedia-sample")
 
-    def seconds(align: AlignBlocks | None) -> float:
+    def seconds(aligner: Aligner | None) -> float:
         with tempfile.TemporaryDirectory(prefix="topicscope-") as name:
             started = time.process_time()
             build_tokens(
-                Path(name), tokenizer, corpus, ProbeOptions.checked(), 256, split_words, SilentProgress(), align
+                Path(name), tokenizer, corpus, ProbeOptions.checked(), 256, split_words, SilentProgress(), aligner
             )
             spent = time.process_time() - started
             tokens = json.loads((Path(name) / "header.json").read_text())["coverage"]["tokens"]
@@ -142,8 +142,8 @@ def tokenising() -> dict[str, float]:
 
     alone = seconds(None)
     with Cluster("local", workers=1) as cluster:
-        seconds(cluster.align)  # the worker starts
-        driver = seconds(cluster.align)
+        seconds(cluster)  # the worker starts
+        driver = seconds(cluster)
     return {"alone_seconds": alone, "driver_seconds": driver, "at_most_times_faster": alone / driver}
 
 

@@ -3,17 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from transformers import PreTrainedTokenizerBase
 from upath import UPath
 
-from topicscope.probing.alignment import AlignedUnit, Coverage
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.pass_state import Shard
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.token_cache import TokenCache
-from topicscope.topics.units import Unit
+from topicscope.probing.tokenise import Aligner
 
 
 class ModelSource(NamedTuple):
@@ -52,7 +50,7 @@ class LeftOut:
 
 
 @runtime_checkable
-class Elsewhere(Protocol):
+class Elsewhere(Aligner, Protocol):
     """Who reads shards in place of this process; `device`: where the model computes there."""
 
     device: str
@@ -62,16 +60,6 @@ class Elsewhere(Protocol):
 
         exchange: where tokens and shards pass between the readers and this process, which then has `folder` to itself.
         """
-
-    def align(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        blocks: Iterator[Sequence[Unit]],
-        *,
-        max_length: int,
-        pieces: Literal["skip", "merge"],
-    ) -> Iterator[tuple[list[AlignedUnit], Coverage]]:
-        """What `alignment.align_units` gives for each block of units, in their order."""
 
     def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
         """Get ready to read these tokens with this model."""

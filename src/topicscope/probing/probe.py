@@ -176,7 +176,7 @@ def _measure(
         splitter=splitter,
         progress=progress,
         folder=None if cluster is None or folder is None else folder / "tokens",
-        align=None if cluster is None else cluster.align,
+        aligner=cluster,
     )
     require_known_words(tokens, view)
     lookup = TopicLookup(configurations, tokens.words, tokens.word_counts())

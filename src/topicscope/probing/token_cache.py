@@ -40,7 +40,7 @@ from topicscope.errors import InputError, RunError
 from topicscope.probing.alignment import AlignedUnit, Coverage
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.token_arrays import NO_WORD, open_array
-from topicscope.probing.tokenise import AlignBlocks, build_tokens
+from topicscope.probing.tokenise import Aligner, build_tokens
 from topicscope.progress import Progress
 from topicscope.records.cache import cache_folder
 from topicscope.records.files import read_json
@@ -140,11 +140,11 @@ def tokens_of(
     splitter: WordSplitter = split_words,
     progress: Progress,
     folder: Path | None = None,
-    align: AlignBlocks | None = None,
+    aligner: Aligner | None = None,
 ) -> TokenCache:
     """The windows that a model with this tokenizer reads of the corpus: from the cache, or made now.
 
-    folder: where they are kept in place of the cache, and taken from if they are there. align: who tokenises
+    folder: where they are kept in place of the cache, and taken from if they are there. aligner: who tokenises
     instead of this process, unless words are split in a way of one's own.
 
     Raises:
@@ -162,7 +162,7 @@ def tokens_of(
             return found
     owner = _building(root)
     try:
-        build_tokens(owner.path, tokenizer, corpus, options, max_length, splitter, progress, align)
+        build_tokens(owner.path, tokenizer, corpus, options, max_length, splitter, progress, aligner)
     except OSError as error:
         raise RunError(
             "there is no room for the tokens",

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -24,10 +23,10 @@ UNITS_PER_BLOCK = 1024
 
 
 @runtime_checkable
-class AlignBlocks(Protocol):
-    """Who tokenises: what `align_units` gives for each block of units, in their order."""
+class Aligner(Protocol):
+    """Who tokenises in place of this process."""
 
-    def __call__(
+    def align(
         self,
         tokenizer: PreTrainedTokenizerBase,
         blocks: Iterator[Sequence[Unit]],
@@ -35,7 +34,7 @@ class AlignBlocks(Protocol):
         max_length: int,
         pieces: Literal["skip", "merge"],
     ) -> Iterator[tuple[list[AlignedUnit], Coverage]]:
-        """One pair for each block, with few blocks in memory at a time."""
+        """What `align_units` gives for each block of units, in their order, with few blocks in memory at a time."""
 
 
 def build_tokens(
@@ -46,7 +45,7 @@ def build_tokens(
     max_length: int,
     splitter: WordSplitter,
     progress: Progress,
-    align: AlignBlocks | None,
+    aligner: Aligner | None,
 ) -> None:
     """Write the windows of a corpus into `folder`; see `token_cache` for the files and `tokens_of` for the errors."""
     reader = UnitReader(corpus, options.unit, options.language, progress, splitter=splitter)
@@ -61,9 +60,14 @@ def build_tokens(
 
     with Columns(folder) as columns:
         number = 0
-        if align is None or splitter is not split_words:
-            align = partial(_align_here, splitter=splitter)
-        for aligned, counts in align(tokenizer, blocks(), max_length=max_length, pieces=options.pieces):
+        if aligner is None or splitter is not split_words:
+            found: Iterator[tuple[list[AlignedUnit], Coverage]] = (
+                align_units(tokenizer, block, splitter=splitter, max_length=max_length, pieces=options.pieces)
+                for block in blocks()
+            )
+        else:
+            found = aligner.align(tokenizer, blocks(), max_length=max_length, pieces=options.pieces)
+        for aligned, counts in found:
             block = waiting.popleft()
             runs = [columns.run_of(unit) for unit in block]
             coverage += counts
@@ -80,18 +84,6 @@ def build_tokens(
         "documents": len(np.unique(documents[windows])),
     }
     write_json(folder / "header.json", header)
-
-
-def _align_here(
-    tokenizer: PreTrainedTokenizerBase,
-    blocks: Iterator[Sequence[Unit]],
-    *,
-    max_length: int,
-    pieces: Literal["skip", "merge"],
-    splitter: WordSplitter,
-) -> Iterator[tuple[list[AlignedUnit], Coverage]]:
-    for block in blocks:
-        yield align_units(tokenizer, block, splitter=splitter, max_length=max_length, pieces=pieces)
 
 
 def _group(folder: Path) -> np.ndarray:
