@@ -24,6 +24,7 @@ SECRET = "s3cr3t"
         ("simplecache::https://u:s3cr3t@host/x", "simplecache::https://host/x"),
         ("from ftp://u:s3cr3t@a/x to ftp://u:s3cr3t@b/y", "from ftp://a/x to ftp://b/y"),
         ("s3://bucket/a@b.jsonl", "s3://bucket/a@b.jsonl"),
+        ("C:/me@home/x.jsonl", "C:/me@home/x.jsonl"),
         ("--corpus=texts/what?.jsonl", "--corpus=texts/what?.jsonl"),
         ("mail me@there.org: ask?", "mail me@there.org: ask?"),
     ],

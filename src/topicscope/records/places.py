@@ -25,7 +25,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _CHAIN = re.compile(r"([A-Za-z0-9+.-]+::|[A-Za-z0-9+.-]+://.*::).*://")
 _LOST = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)")
 # Also where pathlib took a slash, and in passwords with an @.
-_SECRETS = re.compile(r"(?<=[a-z0-9]:/)(/?)[^/\s]*@|\?[^\s'\"]*", re.IGNORECASE)
+_SECRETS = re.compile(r"(?<=[a-z0-9][a-z0-9]:/)(/?)[^/\s]*@|\?[^\s'\"]*", re.IGNORECASE)
 _BUFFER = 1 << 20
 
 
