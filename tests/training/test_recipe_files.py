@@ -86,7 +86,7 @@ def test_unknown_key_inside_a_stage(tmp_path) -> None:
         ({"training": {"stages": [{"share": 1}]}}, "recipe: training.stages.0.train\n"),
         ({"training": {"momentum": 0.9}}, "training"),
         ({"training": {"weight_decay": 0.1}}, "training"),
-        ({"training": {"batch_size": 0}}, "batch_size = 0: at least 1"),
+        ({"training": {"batch_size": 0}}, "expected: batch_size = 0: at least 1"),
         ({"training": {"learning_rate": float("inf")}}, "recipe: training.learning_rate\n"),
         ({"model": {"sigma": float("nan")}}, "recipe: model.sigma\n"),
         ({"training": {"batch_size": "all"}}, "all"),

@@ -289,7 +289,7 @@ def _explain(error: ValidationError, where: str | None) -> InputError:
         key = ".".join(part for part in location if part not in types and not part.startswith(("tuple[", "literal[")))
         messages = [str(f["msg"]) for f in error.errors() if f["loc"][: len(key.split("."))] == tuple(key.split("."))]
         received = fault["input"] if not isinstance(fault["input"], dict) else None
-        expected = " or: ".join(messages or [fault["msg"]])
+        expected = " or: ".join(messages or [fault["msg"]]).replace("Value error, ", "")
         return InputError(f"recipe: {key or 'the whole'}", received=received, expected=expected, where=where)
     key = ".".join(location)
     names = _names(location[:-1])
