@@ -67,7 +67,7 @@ def test_a_result_says_it_on_the_command_line_and_reads_back(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     result = probe(word_list, planted=0.02, contextual=True, controls=1)
-    show(result, tmp_path)
+    show(result, str(tmp_path))
     printed = capsys.readouterr().out
     assert "layer_first" in printed
     assert "higher" in printed
