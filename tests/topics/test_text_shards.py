@@ -13,7 +13,8 @@ import pytest
 from storages import Faulty, clear, put
 from topics.text_files import write
 from topicscope.errors import InputError
-from topicscope.topics.text import open_corpus
+from topicscope.topics import readers
+from topicscope.topics.text import Corpus, open_corpus
 
 
 @pytest.fixture(autouse=True)
@@ -132,15 +133,38 @@ def test_only_the_columns_needed_are_fetched() -> None:
     assert Faulty.fetched - with_id < 0.4 * characters
 
 
+def peak(corpus: Corpus) -> int:
+    """Most bytes held while a corpus is read, as looked at after every 16th document."""
+    before, most = pa.total_allocated_bytes(), 0
+    tracemalloc.start()
+    for number, _ in enumerate(corpus):
+        if number % 16 == 0:
+            most = max(most, pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[0])
+    most = max(most, tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    return most
+
+
 def test_memory_does_not_grow_with_the_row_groups() -> None:
-    peaks = []
-    for groups in (4, 40):
-        corpus = open_corpus(put(f"faulty://b/{groups}.parquet", wide(groups)))
-        before, tracing = pa.total_allocated_bytes(), 0
-        tracemalloc.start()
-        for number, _ in enumerate(corpus):
-            if number % 16 == 0:
-                tracing = max(tracing, pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[0])
-        peaks.append(max(tracing, tracemalloc.get_traced_memory()[1]))
-        tracemalloc.stop()
-    assert peaks[1] < 1.3 * peaks[0]
+    few, many = (peak(open_corpus(put(f"faulty://b/{groups}.parquet", wide(groups)))) for groups in (4, 40))
+    assert many < 1.3 * few
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_of_a_large_row_group_little_is_in_memory(dictionary: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    texts = [rng.bytes(5_000).hex() for _ in range(6_000)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "large.parquet", use_dictionary=dictionary)
+    assert pq.ParquetFile(tmp_path / "large.parquet").num_row_groups == 1
+    assert peak(open_corpus(tmp_path / "large.parquet")) < 0.5 * sum(map(len, texts))
+
+
+def test_a_text_that_many_rows_share_is_not_unpacked_for_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "river " * 50_000
+    pq.write_table(pa.table({"text": [text] * 300}), tmp_path / "shared.parquet")
+    assert (tmp_path / "shared.parquet").stat().st_size < len(text)
+    assert peak(open_corpus(tmp_path / "shared.parquet")) > 200 * len(text), "a row group of so few bytes"
+    monkeypatch.setattr(readers, "_UNPACKED", 10 * len(text))
+    assert peak(open_corpus(tmp_path / "shared.parquet")) < 30 * len(text)

@@ -26,6 +26,8 @@ from topicscope.topics.source import (
 
 SKIP_ADVICE = "correct it, or leave such lines out and count them with --on-error skip"
 _BATCH_ROWS = 256
+_UNPACKED = 2**28
+_BUFFER = 2**23  # what is fetched of a column at a time
 _COMPRESSED_PARQUET = 2**30
 
 
@@ -178,17 +180,12 @@ def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Docu
 
 
 def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
-    """The rows of a Parquet file, a group of rows in memory at a time, of which only the columns needed are fetched."""
+    """The rows of a Parquet file, some in memory at a time, of which only the columns needed are fetched."""
     with open_bytes(source.path, seeks=True) as stream:
-        # Parquet is read from its end, which a compressed stream cannot seek. Repeated texts stay one until used.
+        # Parquet is read from its end, which a compressed stream cannot seek.
         file = stream if suffix_of(source.path) not in COMPRESSIONS else pa.BufferReader(_whole(source, stream))
-        table = pq.ParquetFile(file, pre_buffer=False)
-        schema = table.schema_arrow
-        require_columns(source, schema.names)
-        if pa.types.is_string(schema.field(source.text_column).type):
-            table = pq.ParquetFile(
-                file, metadata=table.metadata, read_dictionary=[source.text_column], pre_buffer=False
-            )
+        table = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+        require_columns(source, table.schema_arrow.names)
         number = 0
         columns = [column for column in (source.text_column, source.id_column) if column is not None]
         for batch in _batches(table, columns):
@@ -211,8 +208,16 @@ def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
 
 
 def _batches(table: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Few rows at once where each may be large: one text that many rows share is written once, and may be all there is.
+
+    So no batch has more than `_UNPACKED` bytes, unless it is one row.
+    """
     for group in range(table.num_row_groups):
-        yield from table.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns)
+        described = table.metadata.row_group(group)
+        chunks = [described.column(i) for i in range(described.num_columns)]
+        size = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.startswith(tuple(columns)))
+        rows = max(1, min(_BATCH_ROWS, _UNPACKED // max(1, size)))
+        yield from table.iter_batches(rows, row_groups=[group], columns=columns)
 
 
 def _whole(source: Source, stream: io.BufferedIOBase | io.RawIOBase) -> bytes:

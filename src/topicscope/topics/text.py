@@ -104,7 +104,7 @@ def open_corpus(
     Each also with .gz, .bz2 or .zst behind it. Any of them may be a URL that fsspec knows (s3://, gs://, az://,
     https://, memory://, …), with the package for it installed (s3fs, gcsfs, adlfs, aiohttp). A folder that holds any
     .txt is one of .txt; shards are of one kind, names that begin with . or _ are none of them, and what is left out is
-    counted. Parquet is read a group of rows at a time, and only the columns needed are fetched.
+    counted. Parquet is read some rows at a time, and only the columns needed are fetched.
 
     Numbers count from 1. `text_column` ("text" by default) and `id_column` name the columns or JSON keys. With
     on_error="skip" bad lines are left out and counted in `Corpus.skipped`. A document or line of more than
