@@ -3,7 +3,10 @@
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -70,15 +73,35 @@ def test_options_that_make_no_sense(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--cluster local" in capsys.readouterr().err
 
 
-@pytest.mark.cluster
-def test_what_listens_and_never_answers_is_no_cluster() -> None:
-    pytest.importorskip("ray")
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        seconds, text = entered(f"ray://127.0.0.1:{server.getsockname()[1]}")
-    assert "cannot be reached" in text
-    assert seconds < 16  # 10 s, and what a busy machine adds
+@contextmanager
+def answering(answer: bytes | None) -> Iterator[str]:
+    """The address of a server that says `answer` to whoever comes, and hangs up; None: it says nothing and waits."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError), server.accept()[0] as connection:
+                if answer is None:
+                    time.sleep(15)
+                else:
+                    connection.recv(1000)
+                    connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"ray://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0"])
+def test_what_listens_and_is_not_ray_is_no_cluster(answer: bytes | None) -> None:
+    with answering(answer) as address:
+        started = time.monotonic()
+        with pytest.raises(InputError, match="cannot be reached"):
+            check_address(address)
+        assert time.monotonic() - started < 10
+
+
+def test_what_answers_as_ray_does_may_be_a_cluster() -> None:
+    with answering(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])) as address:
+        check_address(address)
 
 
 @pytest.mark.cluster

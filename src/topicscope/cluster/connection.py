@@ -9,11 +9,17 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError, RunError
 
 PATIENCE_S = 10.0  # for a cluster to answer
+# For a cluster that answers to start the process that serves this one; Ray's own limit is 30 s.
+SERVING_S = 40.0
+# How a conversation in HTTP/2 begins, which Ray's client speaks: fixed words, and a frame of settings, here empty.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = 4  # the kind of frame that every answer begins with
 STARTS = 3
 _STORE_BYTES = 200_000_000  # only lookups of topics travel through it
 
@@ -44,7 +50,7 @@ def check_address(address: str) -> None:
     """Make sure that an address has a known form and, where it names a host, that something listens there.
 
     Raises:
-        InputError: it has not, or nothing answers within ten seconds.
+        InputError: it has not, or nothing that may be Ray answers within ten seconds.
     """
     if address in ("local", "auto"):
         return
@@ -56,9 +62,24 @@ def check_address(address: str) -> None:
             expected="local (this machine), auto (the cluster that this machine belongs to) or ray://HOST:PORT",
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S / 2).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S / 3) as connection:
+            answered = os.environ.get("RAY_USE_TLS", "0") != "0" or _speaks_http2(connection)
     except OSError as error:
         raise _unreachable(address, str(error)) from error
+    if not answered:
+        raise _unreachable(address, "what listens there is no Ray client server")
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Whether the other side answers as Ray would, which is asked here since Ray's client waits much longer."""
+    connection.sendall(_HELLO)
+    answer = b""
+    while len(answer) < 4:
+        part = connection.recv(4 - len(answer))
+        if not part:
+            return False
+        answer += part
+    return answer[3] == _SETTINGS
 
 
 @contextmanager
@@ -69,11 +90,14 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
     already is only joined. If this process is connected to Ray before, "local" and "auto" use and keep that connection.
 
     Raises:
-        InputError: Ray is missing, or the cluster cannot be reached within ten seconds.
+        InputError: Ray is missing, or the cluster cannot be reached: nobody answers within ten seconds.
         RunError: Ray cannot be started here.
     """
-    ray = require_ray()
     check_address(address)
+    if address.startswith("ray://") and _has_token():
+        # Ray's client, unlike its other parts, does not send a token that is there unless it is told to.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    ray = require_ray()
     if ray.is_initialized() and not address.startswith("ray://"):
         yield ray
         return
@@ -91,7 +115,8 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
     with quiet():
         try:
             if folder is None:
-                _within(PATIENCE_S, address, lambda: _connect(ray, address, options))
+                patience = SERVING_S if address.startswith("ray://") else PATIENCE_S
+                _within(patience, address, lambda: _connect(ray, address, options))
             else:
                 _start(ray, options)
             yield ray
@@ -115,6 +140,12 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         worker.print_to_stdstream = printing
+
+
+def _has_token() -> bool:
+    """Whether this user has a token of a Ray cluster."""
+    named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return bool(named) or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _start(ray: Any, options: dict[str, Any]) -> None:
@@ -162,7 +193,8 @@ def _unreachable(address: str, why: str) -> InputError:
         received=address,
         where=why,
         advice="start one by `ray start --head` (and look for the address it prints), or use --cluster local; the "
-        "Python and Ray of both sides must be the same",
+        "Python and Ray of both sides must be the same, and a cluster with a token wants that one here: "
+        "~/.ray/auth_token, or RAY_AUTH_TOKEN",
     )
 
 
