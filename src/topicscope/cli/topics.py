@@ -237,13 +237,14 @@ def _print(topics: lda.Topics | WordList, words: int, cohering: Mapping[str, Any
     caption = f"{known.get('vocabulary_size', '?')} words in the vocabulary"
     caption += "".join(f", {known[name]} {name}" for name in ("documents", "tokens", "sweeps") if name in known)
     print_table(title, tuple(columns), list(zip(*columns.values(), strict=True)), caption)
-    for line in _coherence_lines(cohering, columns["topic"]):
-        print(line)
     sample = (known.get("corpus") or {}).get("sample")
-    if sample:
-        print_lines([_sample_line(sample)])
-    for warning in known.get("warnings", []):
-        print(f"warning: {warning}")
+    print_lines(
+        [
+            *_coherence_lines(cohering, columns["topic"]),
+            *([_sample_line(sample)] if sample else []),
+            *(f"warning: {warning}" for warning in known.get("warnings", [])),
+        ]
+    )
 
 
 def _sample_line(sample: Mapping[str, Any]) -> str:
