@@ -18,7 +18,6 @@ class Faulty(MemoryFileSystem):  # type: ignore[misc]
     cachable = False
     fault: ClassVar[str] = ""
     fetched: ClassVar[int] = 0
-    puts: ClassVar[int] = 0  # uploads until "full"
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -34,25 +33,7 @@ class Faulty(MemoryFileSystem):  # type: ignore[misc]
     def _open(self, path: str, mode: str = "rb", **more: Any) -> Any:
         if mode == "rb":
             return _Fetched(self, path, mode, block_size=1 << 16, cache_type=more.get("cache_type", "readahead"))
-        if Faulty.fault == "read only":
-            raise PermissionError("no permission to write")
         return super()._open(path, mode, **more)
-
-    def pipe_file(self, path: str, value: bytes, **more: Any) -> None:
-        if Faulty.fault == "read only":
-            raise PermissionError("no permission to write")
-        super().pipe_file(path, value, **more)
-
-    def put_file(self, lpath: str, rpath: str, **more: Any) -> None:
-        if Faulty.fault == "full":
-            Faulty.puts -= 1
-            if Faulty.puts < 0:
-                raise OSError("the connection was reset")
-        with open(lpath, "rb") as stream:
-            data = stream.read()
-        if Faulty.fault == "truncates":
-            data = data[: len(data) // 2]
-        self.pipe_file(rpath, data)
 
 
 class _Fetched(AbstractBufferedFile):  # type: ignore[misc]
@@ -70,9 +51,9 @@ fsspec.register_implementation("faulty", Faulty, clobber=True)
 
 
 @contextmanager
-def fault(name: str, puts: int = 0) -> Iterator[None]:
+def fault(name: str) -> Iterator[None]:
     """Something goes wrong while the block runs."""
-    Faulty.fault, Faulty.puts = name, puts
+    Faulty.fault = name
     try:
         yield
     finally:
@@ -91,15 +72,3 @@ def put(url: str, data: bytes) -> str:
     system, path = fsspec.core.url_to_fs(url)
     system.pipe_file(path, data)
     return url
-
-
-def get(url: str) -> bytes:
-    """The bytes at a URL."""
-    system, path = fsspec.core.url_to_fs(url)
-    return bytes(system.cat_file(path))
-
-
-def names(url: str) -> list[str]:
-    """All files below a URL."""
-    system, path = fsspec.core.url_to_fs(url)
-    return sorted(name[len(path) :].lstrip("/") for name in system.find(path)) if system.exists(path) else []

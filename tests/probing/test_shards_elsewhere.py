@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from transformers import PreTrainedTokenizerBase
-from upath import UPath
 
 import topicscope
 from cli.probe_files import OPTIONS_OF_SHARDS as OPTIONS
@@ -38,7 +37,7 @@ class Shuffled:
         self.read_shards: list[tuple[str, int]] = []
         self.blocks = 0
 
-    def check(self, folder: Path, exchange: UPath | None = None) -> None:
+    def check(self, folder: Path) -> None:
         assert folder.is_dir()
 
     def align(

@@ -1,15 +1,28 @@
-"""URLs as users write them: what is refused, what is said of them, and that work never leaves its own folder."""
+"""URLs as users write them: what is refused and what is said of them; results are never at one."""
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from upath import UPath
 
+import topicscope
 from topicscope.errors import InputError
-from topicscope.records.output import working_folder
-from topicscope.records.places import address, kind_of, shown, url_of, without_secrets
-from topicscope.records.storage import check_folder
+from topicscope.monitoring.series import CheckpointSeries
+from topicscope.probing.result import ProbeResult
+from topicscope.records.places import (
+    address,
+    kind_of,
+    output_path,
+    place_of,
+    result_path,
+    shown,
+    url_of,
+    without_secrets,
+)
+from topicscope.sweeps.result import SweepResult
+from topicscope.training.recipe import load_recipe
 
 SECRET = "s3cr3t"
 
@@ -73,25 +86,61 @@ def test_from_its_address_the_same_url_is_made(url: str) -> None:
     assert "pa%40ss" not in shown(one)
 
 
-def test_hosts_have_working_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOPICSCOPE_CACHE", str(tmp_path))
-    places = [working_folder(f"ftp://{user}{host}/a/x") for host in ("one", "two") for user in ("", "me:pw@")]
-    assert len(set(places)) == 2, "the same place, whoever asks"
+def test_a_url_that_went_through_pathlib_has_lost_a_slash() -> None:
+    for lost in (Path("s3://bucket/x"), Path("memory://bucket/x.txt")):
+        with pytest.raises(InputError, match=r"(?s)lost a slash.*as a string"):
+            place_of(lost)
+    assert place_of(Path("odd:/x")) == Path("odd:/x")
 
 
-@pytest.mark.parametrize("url", ["webhdfs://host/a", "ftp://host/a", "memory://a", "https://host/a?b=/c"])
-def test_work_is_kept_inside_the_cache(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--overwrite clears the folder around it."""
-    monkeypatch.setenv("TOPICSCOPE_CACHE", str(tmp_path))
-    folder = working_folder(url)
-    assert folder.parent.parent == tmp_path / "runs"
-    assert folder.name == "a"
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://key:s3cr3t@bucket/run",
+        Path("s3://key:s3cr3t@bucket/run"),
+        "memory://run?token=s3cr3t",
+        "nope://key:s3cr3t@host/run",
+        "simplecache::s3://key:s3cr3t@bucket/run",
+        "file:///run?s3cr3t",
+    ],
+)
+def test_a_result_is_neither_written_to_a_url_nor_read_from_one(url: str | Path) -> None:
+    for take, words in (
+        (output_path, "(?s)received: .*a folder of this machine.*then copy it, .*aws s3 sync"),
+        (result_path, "(?s)received: .*a folder of this machine.*copy the folder .*aws s3 sync"),
+    ):
+        with pytest.raises(InputError, match=words) as raised:
+            take(url)
+        assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["memory://a/..", "memory://.."])
-def test_a_folder_above_is_no_name(url: str) -> None:
-    with pytest.raises(InputError, match="no name"):
-        check_folder(UPath(url), "record.json", overwrite=True)
+@pytest.mark.parametrize("path", ["results/run", "C:/x", "odd:name", "odd:/x", "a::b", "~/x", ""])
+def test_what_is_no_url_is_a_path_as_it_is(path: str) -> None:
+    for take in (output_path, result_path):
+        assert take(path) == take(Path(path)) == Path(path)
+
+
+def test_from_python_a_url_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the model, the text, or the recipe is looked at: none of these exists."""
+    monkeypatch.chdir(tmp_path)
+    url, missing = "s3://bucket/run", tmp_path / "missing"
+    recipe = load_recipe(Path(__file__).parents[2] / "recipes" / "value-matrix.toml", ())
+    calls: list[Any] = [
+        lambda: topicscope.probe(str(missing), documents=missing, out=url),
+        lambda: topicscope.probe_checkpoints(str(missing), missing, out=url),
+        lambda: topicscope.train(recipe, seeds=0, out=url),
+        lambda: topicscope.sweep({"recipe": "missing.toml"}, out=url),
+        lambda: topicscope.reproduce(["missing"], out=url),
+        lambda: topicscope.load_run(url),
+        lambda: topicscope.compare(url, url),
+        lambda: ProbeResult.load(url),
+        lambda: CheckpointSeries.load(url),
+        lambda: SweepResult.load(url),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=r"(?s)this machine only.*s3://bucket/run"):
+            call()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_server_that_does_not_answer_is_not_a_file_that_is_missing() -> None:

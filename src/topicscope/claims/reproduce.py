@@ -33,8 +33,7 @@ from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import Manifest, describe_environment, read_json, write_json
 from topicscope.records.folder import check_output_folder
 from topicscope.records.manifest import now
-from topicscope.records.output import output_folder
-from topicscope.records.places import Place, url_of
+from topicscope.records.places import output_path
 
 SCHEMA_VERSION = 1
 SEEDS, QUICK_SEEDS = 4, 3
@@ -70,7 +69,7 @@ def reproduce(
     quick: bool = False,
     seeds: int | None = None,
     models: Sequence[str] = (),
-    out: Place | str | None = None,
+    out: Path | str | None = None,
     resume: bool = False,
     cluster: Runner | None = None,
     progress: Progress | None = None,
@@ -92,26 +91,12 @@ def reproduce(
     """
     from topicscope.report.reproduction import write_reproduction  # drawn from the folder alone
 
-    if out is not None and url_of(out) is not None:
-        advice = "choose another --out, or add --resume to go on with the run that is there"
-        with output_folder(out, "claims.json", resume=resume, advice=advice) as output:
-            return reproduce(
-                claims,
-                quick=quick,
-                seeds=seeds,
-                models=models,
-                out=output.folder,
-                resume=resume,
-                cluster=cluster,
-                progress=progress,
-                command=command,
-            )
+    folder = None if out is None else output_path(out)
     chosen = _choose(claims)
     sources_of(models)
     seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
     if seeds < 2:
         raise InputError("too few seeds", received=seeds, expected="at least 2: the error is the spread over seeds")
-    folder = None if out is None else Path(str(out))
     if folder is None and (resume or cluster is not None):
         raise InputError(f"{'resume' if resume else 'a cluster'} needs a folder", expected="out")
     shown = progress or SilentProgress()

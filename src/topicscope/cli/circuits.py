@@ -8,7 +8,7 @@ import pandas as pd
 from cyclopts import Parameter
 
 from topicscope.cli.output import print_json, print_lines, print_table
-from topicscope.cli.places import Location, where
+from topicscope.cli.places import Location, OutFolder
 from topicscope.cli.probe import resolve_model
 from topicscope.probing.circuits import at_threshold, stand_out
 from topicscope.probing.circuits import circuits as find_circuits
@@ -25,7 +25,7 @@ def circuits(
     threshold: Annotated[tuple[float, ...], _THRESHOLDS] = DEFAULT_THRESHOLDS,
     overlap: Literal["drop", "keep"] = "drop",
     language: str = "en",
-    out: Location | None = None,
+    out: OutFolder | None = None,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     device: str = "cpu",
     dtype: str | None = None,
@@ -48,7 +48,7 @@ def circuits(
     language
         Language of the stop words that are left out.
     out
-        Folder, or its URL, for circuits.json, circuits.csv and a map of each circuit.
+        Folder for circuits.json, circuits.csv and a map of each circuit.
     overwrite
         Replace what is in --out.
     device
@@ -105,7 +105,7 @@ def circuits(
     print_lines([f"note: {note}" for note in found.notes])
     print_lines([f"warning: {warning}" for warning in found.warnings])
     if out is not None:
-        print_lines([f"result: {where(out)}/circuits.json"])
+        print_lines([f"result: {out}/circuits.json"])
 
 
 def _cells(row: Mapping[Hashable, Any], heads: pd.DataFrame) -> list[str]:

@@ -5,12 +5,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from topicscope.cli.output import print_json, print_lines, print_table
-from topicscope.cli.places import Location
+from topicscope.cli.places import ResultFolder
 from topicscope.probing.compare import compare as compare_results
 
 
 def compare(
-    *results: Location,
+    *results: ResultFolder,
     json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Compare the attention ratios of probe results, each with the first.
@@ -21,7 +21,7 @@ def compare(
     Parameters
     ----------
     results
-        Two or more folders that `topicscope probe --out` wrote, or their URLs.
+        Two or more folders that `topicscope probe --out` wrote.
     json
         Print one JSON document on stdout.
     """

@@ -1,26 +1,42 @@
-"""Options and arguments that are a folder or file, of this machine or at a URL, and what is said of them."""
+"""Options and arguments that are a folder or file, and what is said of them."""
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 from upath import UPath
 
-from topicscope.records.output import OutputFolder, output_folder
-from topicscope.records.places import shown, url_of, without_secrets
+from topicscope.records.places import output_path, result_path, url_of, without_secrets
+
+# All are made from the text as it was given: a path would lose a slash of s3://bucket.
 
 
 def _location(_: Any, tokens: Sequence[Token]) -> Path | UPath:
-    """A path would lose a slash of s3://bucket."""
     url = url_of(tokens[0].value)
     return Path(tokens[0].value) if url is None else url
 
 
+def _out_folder(_: Any, tokens: Sequence[Token]) -> Path:
+    return output_path(tokens[0].value)
+
+
+def _out_file(_: Any, tokens: Sequence[Token]) -> Path:
+    return output_path(tokens[0].value, "file")
+
+
+def _result_folder(_: Any, tokens: Sequence[Token]) -> Path:
+    return result_path(tokens[0].value)
+
+
+# A file to read, which may be at a URL.
 Location = Annotated[Path | UPath, Parameter(converter=_location)]
+# Of this machine only; a URL is refused.
+OutFolder = Annotated[Path, Parameter(converter=_out_folder)]
+OutFile = Annotated[Path, Parameter(converter=_out_file)]
+ResultFolder = Annotated[Path, Parameter(converter=_result_folder)]
 
 
 def command_line() -> str:
@@ -28,23 +44,6 @@ def command_line() -> str:
     return shlex.join(["topicscope", *map(without_secrets, sys.argv[1:])])
 
 
-def where(place: Path | UPath) -> str:
-    """How a place is called on the terminal."""
-    return shown(place)
-
-
-def going_on(out: Path | UPath) -> str:
+def going_on(out: Path) -> str:
     """How to go on with a run that was stopped."""
-    return f"to go on: the same command with --out {shlex.quote(shown(out))} --resume"
-
-
-@contextmanager
-def stored(out: Path | UPath, record: str, *, resume: bool = False, overwrite: bool = False) -> Iterator[OutputFolder]:
-    """`output_folder`; after Ctrl-C it is said how to go on where that is kept out of sight."""
-    try:
-        with output_folder(out, record, resume=resume, overwrite=overwrite) as output:
-            yield output
-    except KeyboardInterrupt:
-        if url_of(out) is not None:
-            sys.stderr.write(f"{going_on(out)}\n")
-        raise
+    return f"to go on: the same command with --out {shlex.quote(str(out))} --resume"

@@ -9,12 +9,11 @@ from cyclopts import Parameter
 from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, show_progress
-from topicscope.cli.places import Location, command_line, going_on, where
+from topicscope.cli.places import OutFolder, command_line, going_on
 from topicscope.cli.probe_tables import show
 from topicscope.errors import InputError
 from topicscope.probing.options import DEFAULT_THRESHOLDS
 from topicscope.probing.probe import probe as run_probe
-from topicscope.records.output import working_folder
 from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
 
 INTERRUPTED = 130
@@ -42,7 +41,7 @@ def probe(
     heads: Annotated[tuple[Whole, ...] | None, _NUMBERS] = None,
     contextual: Annotated[bool, Parameter(negative="")] = False,
     profile: Whole = 64,
-    out: Location | None = None,
+    out: OutFolder | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     text_column: str | None = None,
@@ -107,7 +106,7 @@ def probe(
     profile
         Profile every head on a sample of this many units: where else it looks, and sentences as examples. 0: none.
     out
-        Folder for the result, or its URL (s3://bucket/run); a fresh one under topicscope-runs/ unless given.
+        Folder for the result; a fresh one under topicscope-runs/ unless given.
     resume
         Go on with a run to --out that was stopped or killed, to the same numbers.
     overwrite
@@ -214,7 +213,7 @@ def probe(
     if json:
         print_json(result.to_dict())
     else:
-        show(result, str(working_folder(target)) if result.interrupted else where(target))
+        show(result, str(target))
         if not result.complete:
             print_lines([going_on(target)])
     return INTERRUPTED if result.interrupted else int(not result.complete)

@@ -6,17 +6,13 @@ from typing import Annotated
 
 import pandas as pd
 from cyclopts import Parameter
-from upath import UPath
 
 from topicscope.cli.output import print_json, print_lines
-from topicscope.cli.places import Location, where
+from topicscope.cli.places import OutFile, ResultFolder
 from topicscope.errors import InputError
 from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
 from topicscope.probing.compare import compare
 from topicscope.records import write_text
-from topicscope.records.output import output_file
-from topicscope.records.places import kind_of as kind_at
-from topicscope.records.storage import fetched
 from topicscope.report.comparison import Differences, write_comparison
 from topicscope.report.html import write_probe
 from topicscope.report.reproduction import render_reproduction, write_reproduction
@@ -28,8 +24,8 @@ from topicscope.sweeps.result import SweepResult
 
 
 def report(
-    *folders: Annotated[Location, Parameter(name="DIR")],
-    out: Location | None = None,
+    *folders: Annotated[ResultFolder, Parameter(name="DIR")],
+    out: OutFile | None = None,
     json: bool = False,
 ) -> None:
     """Write the page of a saved result again, or one page for several results of probes side by side.
@@ -37,39 +33,31 @@ def report(
     Parameters
     ----------
     folders
-        One folder, or its URL, that `topicscope probe` (also of `--checkpoints`), `train`, `sweep` or `reproduce`
-        wrote, or two or more of `probe`.
+        One folder that `topicscope probe` (also of `--checkpoints`), `train`, `sweep` or `reproduce` wrote, or two or
+        more of `probe`.
     out
-        File of the page, or its URL. Unless given, report.html in the folder (reproduction.html after `reproduce`), or
+        File of the page. Unless given, report.html in the folder (reproduction.html after `reproduce`), or
         comparison.html here for several.
     json
         Print {"page": FILE} on stdout.
     """
     if not folders:
         raise InputError("nothing to report", received="no folder", expected="topicscope report DIR")
-    if out is not None and kind_at(out) == "folder":
-        raise InputError("the page is a folder", received=where(out), expected="--out FILE, a name that ends in .html")
-    copies = [fetched(folder) for folder in folders]  # which live as long as this
-    here = [path for path, _ in copies]
-    kinds = {where(folder): kind_of(path, folder) for folder, path in zip(folders, here, strict=True)}
-    page = out
+    if out is not None and out.is_dir():
+        raise InputError("the page is a folder", received=str(out), expected="--out FILE, a name that ends in .html")
+    kinds = {str(folder): kind_of(folder) for folder in folders}
     if len(folders) > 1:
         others = {folder: kind for folder, kind in kinds.items() if kind != "probe"}
         if others:
             raise InputError("only results of probes stand side by side", received=others, expected="folders of probe")
         page = out or Path("comparison.html")
-        with output_file(page) as path:
-            write_comparison(here, path, _differences(here))
-    elif page is None and isinstance(folders[0], Path):
-        page = _write(here[0], None)
+        write_comparison(folders, page, _differences(folders))
     else:
-        page = page or folders[0] / ("reproduction.html" if "reproduction" in kinds.values() else PAGE)
-        with output_file(page) as path:
-            _write(here[0], path)
+        page = _write(folders[0], out)
     if json:
-        print_json({"page": where(page)})
+        print_json({"page": str(page)})
     else:
-        print_lines([f"page: {where(page)}"])
+        print_lines([f"page: {page}"])
 
 
 def _write(folder: Path, out: Path | None) -> Path:
@@ -102,8 +90,8 @@ def _differences(folders: Sequence[Path]) -> Differences:
     return Differences(found.rows, found.notes)
 
 
-def kind_of(folder: Path, named: Path | UPath | None = None) -> str:
-    """ "probe", "series", "run", "sweep" or "reproduction". named: what the folder is a copy of.
+def kind_of(folder: Path) -> str:
+    """ "probe", "series", "run", "sweep" or "reproduction".
 
     Raises:
         InputError: none of these.
@@ -120,7 +108,7 @@ def kind_of(folder: Path, named: Path | UPath | None = None) -> str:
         return "run"
     raise InputError(
         "no saved result",
-        received=where(named or folder),
+        received=str(folder),
         expected="a folder that `topicscope probe`, `train`, `sweep` or `reproduce` wrote",
         advice="name the folder itself, as it was given to --out",
     )

@@ -13,7 +13,7 @@ from topicscope.claims.reproduce import reproduce as run_claims
 from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import Location, command_line, going_on, where
+from topicscope.cli.places import OutFolder, command_line, going_on
 from topicscope.errors import InputError
 
 _WIDE = 110  # columns of a terminal
@@ -24,7 +24,7 @@ def reproduce(
     quick: Annotated[bool, Parameter(negative=())] = False,
     seeds: Whole | None = None,
     models: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
-    out: Location | None = None,
+    out: OutFolder | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     cluster: str | None = None,
     workers: Whole | None = None,
@@ -49,7 +49,7 @@ def reproduce(
         paper. Unless given minilm, mpnet and smollm2 where installed, and small-bert, which is trained here; with
         --quick minilm and small-bert.
     out
-        Folder for claims.json and the runs, or its URL; a fresh one under topicscope-runs/ unless given.
+        Folder for claims.json and the runs; a fresh one under topicscope-runs/ unless given.
     resume
         Go on with the run in --out: claims finished there are kept, and shown whether or not they are named again.
     cluster
@@ -86,7 +86,7 @@ def reproduce(
         for result in done.results:
             _show(result)
         _show_summary(done.results)
-        print_lines([f"record: {where(target)}", f"page: {where(target)}/reproduction.html"])
+        print_lines([f"record: {target}", f"page: {target}/reproduction.html"])
 
 
 def _show(result: ClaimResult) -> None:

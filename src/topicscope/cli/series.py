@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import going_on, where
+from topicscope.cli.places import going_on
 from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
 from topicscope.monitoring.series_run import probe_checkpoints
 from topicscope.topics.text import Corpus
@@ -24,7 +24,7 @@ def probe_series(
     if json:
         print_json(series.to_dict())
     else:
-        show(series, str(series.folder) if series.interrupted else where(options["out"]))
+        show(series, str(options["out"]))
         if series.interrupted:
             print_lines([going_on(options["out"])])
     return INTERRUPTED if series.interrupted else 0

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from topicscope.cli.cluster import asked_cluster, check_device
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import Location, command_line, going_on, where
+from topicscope.cli.places import OutFolder, command_line, going_on
 from topicscope.errors import InputError
 from topicscope.report.sweep_figures import metric_words
 from topicscope.sweeps.plan import OnError, Plan, make_plan
@@ -29,7 +29,7 @@ def sweep(
     spec: Annotated[Path, Parameter(name="SWEEP")],
     /,
     *,
-    out: Location | None = None,
+    out: OutFolder | None = None,
     seeds: Whole | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
     resume: Annotated[bool, Parameter(negative=())] = False,
@@ -51,8 +51,7 @@ def sweep(
     spec
         A TOML file: recipe, seeds, [set], [grid], [random]; docs/howto/sweeps.md has the form.
     out
-        Folder for the table, its page report.html, rows and records, or its URL; a fresh one under topicscope-runs/
-        unless given.
+        Folder for the table, its page report.html, rows and records; a fresh one under topicscope-runs/ unless given.
     seeds
         Trainings at every point, instead of the file's.
     set_
@@ -105,7 +104,7 @@ def sweep(
     if json:
         print_json(result.to_dict())
     else:
-        show(result, str(result.folder) if result.interrupted else where(target))
+        show(result, str(target))
         if result.interrupted:
             print_lines([going_on(target)])
     if result.interrupted:

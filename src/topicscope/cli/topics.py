@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 import cyclopts
 from cyclopts import Parameter
-from upath import UPath
 
 from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import Location, where
+from topicscope.cli.places import Location, OutFile
 from topicscope.errors import InputError
-from topicscope.records.output import check_file, output_file
 from topicscope.topics import lda
 from topicscope.topics.coherence import TOP_WORDS, coherence
 from topicscope.topics.engines import Engine, fit_with
@@ -33,7 +31,7 @@ def fit(
     *,
     topics: Whole = 100,
     engine: Engine = "tomotopy",
-    output: Annotated[Location, Parameter(name=("--output", "-o"))] = Path("topics.npz"),
+    output: Annotated[OutFile, Parameter(name=("--output", "-o"))] = Path("topics.npz"),
     text_column: str | None = None,
     id_column: str | None = None,
     encoding: str = "utf-8",
@@ -60,7 +58,7 @@ def fit(
             (s3://, gs://, https://, …); wikipedia-sample.
         topics: number of topics.
         engine: tomotopy (Gibbs sampling), gensim (holds no text, but every word) or sklearn; the last two are extras.
-        output: the topics file to write, or its URL.
+        output: the topics file to write.
         text_column: column or JSON key of the text (default: text).
         id_column: column or JSON key of the document's id (default: its number).
         encoding: of text files.
@@ -106,13 +104,12 @@ def fit(
     found = {"name": read.name, "sha256": read.fingerprint(), "skipped": read.skipped}
     found |= {} if drawn is None else {"sample": drawn.provenance}
     fitted = lda.Topics(fitted.model, {**known, "corpus": found, "coherence": cohering})
-    with output_file(output) as path:
-        save_topics(path, fitted)
+    save_topics(output, fitted)
     if json:
-        print_json({**_summary(fitted, 10, cohering), "file": where(output)})
+        print_json({**_summary(fitted, 10, cohering), "file": str(output)})
     else:
         _print(fitted, 10, cohering)
-        print_lines([f"saved to {where(output)}"])
+        print_lines([f"saved to {output}"])
 
 
 @app.command
@@ -185,11 +182,8 @@ def _require_fitting(
             raise InputError(f"{option} means nothing without {given}", received=f"{option} {value}", expected=given)
 
 
-def _require_writable(output: Path | UPath, overwrite: bool) -> None:
+def _require_writable(output: Path, overwrite: bool) -> None:
     """Find out before the work and not after it whether its result can be kept."""
-    if not isinstance(output, Path):
-        check_file(output, overwrite=overwrite)
-        return
     if output.is_dir():
         raise InputError("the output is a folder", received=str(output), expected="the name of a file, topics.npz say")
     if output.exists() and not overwrite:

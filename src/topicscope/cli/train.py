@@ -10,7 +10,7 @@ from topicscope.claims.closed_forms import add_theory, resolve
 from topicscope.cli.cluster import asked_cluster, check_device
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import Location, command_line, stored, where
+from topicscope.cli.places import OutFolder, command_line
 from topicscope.errors import InputError
 from topicscope.records import write_json
 from topicscope.records.run_record import SUMMARY, RunRecord
@@ -25,7 +25,7 @@ def train(
     /,
     *,
     seeds: Whole = 1,
-    out: Location | None = None,
+    out: OutFolder | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     overwrite: Annotated[bool, Parameter(negative=())] = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
@@ -45,8 +45,7 @@ def train(
     seeds
         Number of runs; they are trained together.
     out
-        Folder for the record, its page report.html and checkpoints, or its URL (checkpoints stay here); a fresh one
-        under topicscope-runs/ unless given.
+        Folder for the record, its page report.html and checkpoints; a fresh one under topicscope-runs/ unless given.
     resume
         Continue the run in --out, to the same numbers as an unbroken one.
     overwrite
@@ -76,14 +75,13 @@ def train(
     check_device(chosen.training.device, cluster, gpus_per_worker)
     target = fresh_folder(chosen.name) if out is None else out
     with (
-        stored(target, SUMMARY, resume=resume, overwrite=overwrite) as output,
         asked_cluster(cluster, workers, gpus_per_worker) as runner,
         show_progress(progress) as bars,
     ):
         record = run_training(
             chosen,
             seeds=seeds,
-            out=output.folder,
+            out=target,
             resume=resume,
             overwrite=overwrite,
             arrays=resolve(chosen, chosen.arrays),
@@ -94,13 +92,13 @@ def train(
             command=command_line(),
         )
         add_theory(record, chosen)
-        write_json(output.folder / SUMMARY, record.document())
-        page = write_run(output.folder, record).name
+        write_json(target / SUMMARY, record.document())
+        page = write_run(target, record).name
     if json:
         print_json(record.document())
     else:
-        show(record, chosen, where(target))
-        print_lines([f"page: {where(target)}/{page}"])
+        show(record, chosen, str(target))
+        print_lines([f"page: {target}/{page}"])
 
 
 def show(record: RunRecord, recipe: Recipe, folder: str) -> None:

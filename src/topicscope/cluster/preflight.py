@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError, RunError
-from topicscope.records.places import Place, address, kind_of, open_place, reaching, shown, without_secrets
-from topicscope.records.storage import remove, write
 
 # What a difference of can change numbers, or the form of what is sent.
 PACKAGES = ("topicscope", "torch", "transformers", "numpy", "tokenizers", "ray")
@@ -35,15 +33,15 @@ def check_gpus(ray: Any, gpus_per_worker: float) -> None:
         )
 
 
-def check_nodes(ray: Any, folder: Place) -> None:
-    """Make sure that every machine has the versions of this one, and reads and writes `folder` (a URL, too).
+def check_nodes(ray: Any, folder: Path) -> None:
+    """Make sure that every machine has the versions of this one, and reads and writes `folder`.
 
     Raises:
         InputError: names the machine and the difference.
         RunError: a machine does not answer.
     """
     question, number = folder / f"question-{secrets.token_hex(4)}", secrets.token_hex(8)
-    _write(question, number)
+    question.write_text(number, encoding="utf-8")
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
     answers = [question.with_name(f"{question.name}-{i}") for i in range(len(nodes))]
     try:
@@ -52,7 +50,7 @@ def check_nodes(ray: Any, folder: Place) -> None:
         task = ray.remote(num_cpus=0, max_retries=1)(_look_around())
         tasks = [
             task.options(scheduling_strategy=Strategy(node["NodeID"], soft=False)).remote(
-                PACKAGES, address(question), address(answer)
+                PACKAGES, str(question), str(answer)
             )
             for node, answer in zip(nodes, answers, strict=True)
         ]
@@ -68,38 +66,18 @@ def check_nodes(ray: Any, folder: Place) -> None:
             if problem or read != number or _read(answer) != number:
                 raise InputError(
                     "the workers cannot write to the output folder",
-                    received=shown(folder),
-                    expected="a folder that all machines of the cluster see under this path (NFS or the like)"
-                    if isinstance(folder, Path)
-                    else "a place that all machines of the cluster reach, with its package and credentials there",
-                    where=without_secrets(f"{name}: {problem or 'it sees another folder'}"),
+                    received=str(folder),
+                    expected="a folder that all machines of the cluster see under this path (NFS or the like)",
+                    where=f"{name}: {problem or 'it sees another folder'}",
                     advice="choose an --out on storage that the machines share",
                 )
     finally:
         for path in (question, *answers):
-            _remove(path)
+            path.unlink(missing_ok=True)
 
 
-def _write(place: Place, text: str) -> None:
-    if isinstance(place, Path):
-        place.write_text(text, encoding="utf-8")
-        return
-    with reaching(place):
-        write(place, text.encode())
-
-
-def _read(place: Place) -> str | None:
-    if kind_of(place) != "file":
-        return None
-    with reaching(place), open_place(place) as stream:
-        return (stream.read() or b"").decode()
-
-
-def _remove(place: Place) -> None:
-    if isinstance(place, Path):
-        place.unlink(missing_ok=True)
-    else:
-        remove(place)
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def _check_versions(found: dict[str, str], name: str) -> None:
@@ -143,15 +121,11 @@ def _look_around() -> Callable[[tuple[str, ...], str, str], tuple[dict[str, str]
     def look(packages: tuple[str, ...], question: str, answer: str) -> tuple[dict[str, str], str, str]:
         versions = read_versions(packages)
         try:
-            if "://" in question:
-                from fsspec import open as open_file
-            else:
-                open_file = open
-            with open_file(question, "rb") as stream:
-                number = stream.read().decode()
-            with open_file(answer, "wb") as stream:
-                stream.write(number.encode())
-        except Exception as error:  # of a storage, anything
+            with open(question, encoding="utf-8") as stream:
+                number = stream.read()
+            with open(answer, "w", encoding="utf-8") as stream:
+                stream.write(number)
+        except (OSError, UnicodeDecodeError) as error:
             return versions, "", str(error)
         return versions, number, ""
 

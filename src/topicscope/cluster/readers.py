@@ -10,10 +10,8 @@ from types import TracebackType
 from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
-from upath import UPath
 
 from topicscope.cluster.connection import connected
-from topicscope.cluster.exchange import collect_shard, send_tokens
 from topicscope.cluster.pool import TRIES, Pool
 from topicscope.cluster.preflight import check_gpus, check_nodes
 from topicscope.cluster.tasks import run_tasks
@@ -26,7 +24,6 @@ from topicscope.probing.options import ProbeOptions
 from topicscope.probing.pass_state import Shard
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.token_cache import TokenCache
-from topicscope.records.places import address
 from topicscope.topics.units import Unit
 
 
@@ -52,7 +49,6 @@ class Cluster:
         self.device = "cuda" if gpus_per_worker else "cpu"
         self._ray: Any = None
         self._pool: Pool | None = None
-        self._exchange: UPath | None = None
         self._end = ExitStack()
 
     def __enter__(self) -> "Cluster":
@@ -70,17 +66,14 @@ class Cluster:
             self._pool = None
         self._end.close()
 
-    def check(self, folder: Path, exchange: UPath | None = None) -> None:
-        """Make sure that every machine has the versions of this one and can write to `folder`, or to `exchange`.
-
-        exchange: where workers find tokens and leave shards in place of `folder`, which they need not see.
+    def check(self, folder: Path) -> None:
+        """Make sure that every machine has the versions of this one and can write to `folder`.
 
         Raises:
             InputError: names the machine.
         """
         assert self._ray is not None, "a cluster is used inside its with-block"
-        check_nodes(self._ray, folder if exchange is None else exchange)
-        self._exchange = exchange
+        check_nodes(self._ray, folder)
 
     def run(self, work: Callable[..., Any], jobs: Sequence[Job]) -> Iterator[Finished | Failed]:
         """See `jobs.Runner.run`; at most `workers` at once, each job at most `TRIES` times."""
@@ -113,8 +106,7 @@ class Cluster:
             RunError: no worker starts.
         """
         remote = self._ray.remote(num_cpus=1, num_gpus=self.gpus_per_worker, max_restarts=0)(_worker_class())
-        place = str(tokens.folder) if self._exchange is None else send_tokens(tokens.folder, self._exchange)
-        arguments = (source, self.device, place, options)
+        arguments = (source, self.device, str(tokens.folder), options)
         self._pool = Pool(self._ray, lambda: remote.remote(*arguments), self.workers or self._room())
         self._pool.start()
 
@@ -135,14 +127,10 @@ class Cluster:
                 while waiting:
                     shard = waiting[0]
                     place = folder / f"shard-{shard.number:05}.{secrets.token_hex(4)}"
-                    there = place if self._exchange is None else self._exchange / folder.name / place.name
-                    if not pool.give((shard, place), name, sent, weights_seed, shard, address(there)):
+                    if not pool.give((shard, place), name, sent, weights_seed, shard, str(place)):
                         break
                     waiting.popleft()
-                for (shard, place), outcome, fault in pool.done(timeout=1.0):
-                    failure = fault
-                    if failure is None and self._exchange is not None:
-                        failure = collect_shard(self._exchange / folder.name / place.name, place)
+                for (shard, place), outcome, failure in pool.done(timeout=1.0):
                     if failure is None:
                         yield ShardRead(shard, place, *outcome)
                         continue

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from topicscope.cluster.exchange import leave_shard, tokens_here
 from topicscope.errors import InputError
 from topicscope.probing.batches import make_batches, tokens_at_once
 from topicscope.probing.elsewhere import ModelSource
@@ -14,8 +13,6 @@ from topicscope.probing.pass_state import Shard
 from topicscope.probing.passes import read_shard
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.token_cache import TokenCache
-from topicscope.records.folder import TemporaryFolder
-from topicscope.records.places import url_of
 
 
 class Worker:
@@ -28,10 +25,10 @@ class Worker:
         self._pass: tuple[str, PassSpec] | None = None
 
     def ready(self) -> bool:
-        """Load the model and fetch the tokens, before anything else is asked.
+        """Load the model and open the tokens, before anything else is asked.
 
         Raises:
-            InputError: the model is not here, or has other weights; the storage that holds the tokens fails.
+            InputError: the model is not here, or has other weights.
         """
         source, options = self._source, self._options
         view = load_model(
@@ -52,7 +49,7 @@ class Worker:
             )
         whole = options.layers is None and options.heads is None
         self._view = view if whole else view.only(options.layers, options.heads)
-        self._tokens = TokenCache(*tokens_here(self._place))
+        self._tokens = TokenCache(Path(self._place))
         # How attention is to be read is found out on the model itself, before any random weights are drawn.
         most = options.batch_tokens or tokens_at_once(self._view.device)
         batches = make_batches(self._tokens[:1], batch_size=1, max_tokens=most, pad_side=options.padding)
@@ -60,7 +57,7 @@ class Worker:
         return True
 
     def read(self, name: str, spec: list[Any], weights_seed: int | None, shard: Shard, folder: str) -> tuple[int, int]:
-        """Numbers of documents and tokens of a shard, after its sums were put into `folder`, which may be a URL.
+        """Numbers of documents and tokens of a shard, after its sums were put into `folder`.
 
         name: of the pass; its spec (a reference in a list, so that Ray does not fetch it each time) is kept for the
         next shard.
@@ -69,12 +66,7 @@ class Worker:
             import ray
 
             self._pass = name, ray.get(spec[0])
-        here = TemporaryFolder() if url_of(folder) is not None else None
-        place = Path(folder) if here is None else here.path / "shard"
-        found = read_shard(self._model(weights_seed), self._tokens, self._pass[1], shard, place)
-        if here is not None:
-            leave_shard(place, folder)
-        return found
+        return read_shard(self._model(weights_seed), self._tokens, self._pass[1], shard, Path(folder))
 
     def _model(self, weights_seed: int | None) -> ModelView:
         if weights_seed is None:

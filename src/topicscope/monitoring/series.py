@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +13,7 @@ from topicscope.monitoring.series_rows import COLUMNS
 from topicscope.monitoring.stages import MonitorStages, onset
 from topicscope.probing.result import ProbeResult
 from topicscope.records import read_json, write_bytes, write_json, write_text
-from topicscope.records.places import Place
-from topicscope.records.storage import fetched
+from topicscope.records.places import result_path
 
 SCHEMA_VERSION = 1
 RECORD, TABLE, FIGURE, PAGE, RESULTS = "series.json", "series.csv", "emergence.png", "report.html", "results"
@@ -34,7 +33,6 @@ class CheckpointSeries:
     folder: Path
     command: str | None = None
     interrupted: bool = False
-    owner: object = field(default=None, repr=False)  # of a folder that is a copy
 
     @property
     def complete(self) -> bool:
@@ -146,13 +144,13 @@ class CheckpointSeries:
         return self.folder
 
     @classmethod
-    def load(cls, location: str | Place) -> "CheckpointSeries":
-        """Read a folder that `probe_checkpoints` wrote; from a URL a copy is made, which goes with the series.
+    def load(cls, folder: str | Path) -> "CheckpointSeries":
+        """Read a folder that `probe_checkpoints` wrote.
 
         Raises:
-            InputError: no series, or one of another version.
+            InputError: no series, one of another version, or a URL.
         """
-        folder, owner = fetched(location)
+        folder = result_path(folder)
         record = read_json(folder / RECORD)
         if record.get("kind") != "series" or record.get("schema_version") != SCHEMA_VERSION:
             raise InputError(
@@ -164,7 +162,7 @@ class CheckpointSeries:
         kept = (record[name] for name in ("settings", "command", "interrupted"))
         settings, command, interrupted = kept
         rows, checkpoints = frame_of(record["rows"]), tuple(record["checkpoints"])
-        return cls(record["name"], rows, checkpoints, settings, folder, command, interrupted, owner)
+        return cls(record["name"], rows, checkpoints, settings, folder, command, interrupted)
 
     def __str__(self) -> str:
         left = [f"{self.count(status)} {status}" for status in ("skipped", "waiting") if self.count(status)]

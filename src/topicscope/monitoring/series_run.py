@@ -1,7 +1,6 @@
 """Probe every checkpoint of a training run with the same documents and topics."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +16,7 @@ from topicscope.probing.result import ProbeResult
 from topicscope.probing.topic_source import FittedTopics, Given, TopicSource, identity_of, read_topics, topics_from
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import prepare_output_folder, read_json
-from topicscope.records.output import output_folder
-from topicscope.records.places import Place
+from topicscope.records.places import output_path
 from topicscope.topics.text import Corpus
 from topicscope.topics.words import split_words
 
@@ -37,7 +35,7 @@ def probe_checkpoints(
     checkpoints: CheckpointSource,
     documents: Documents = "wikipedia-sample",
     *,
-    out: str | Place,
+    out: str | Path,
     topics: TopicSource = 100,
     on_error: str = "stop",
     resume: bool = False,
@@ -55,8 +53,8 @@ def probe_checkpoints(
     documents, topics, options: as in `probe`, the same for all. Topics are fitted once; a long text is tokenised once
         (`probe` keeps its tokens). `controls` and `permutations` are paid for at every checkpoint: with controls=0 a
         series takes a sixth of the time, and its z and intervals are the same.
-    out: folder, or its URL (see `probe`), for series.json, series.csv, emergence.png, the fitted topics, and
-        results/NAME, a whole result of `probe` for each checkpoint. They are written as the work goes on.
+    out: folder for series.json, series.csv, emergence.png, the fitted topics, and results/NAME, a whole result of
+        `probe` for each checkpoint. They are written as the work goes on.
     on_error: a checkpoint that cannot be read or probed ends the series ("stop"), or is skipped, named and counted
         ("skip").
     resume: go on with `out`: finished checkpoints are kept, new ones may have come.
@@ -68,7 +66,7 @@ def probe_checkpoints(
             read, or none that can.
         RunError: the disk is full; what was finished is kept for `resume`.
     """
-    chosen = ProbeOptions.checked(**options)
+    chosen, folder = ProbeOptions.checked(**options), output_path(out)
     if on_error not in ("stop", "skip"):
         raise InputError("unknown on_error", received=on_error, expected='"stop" or "skip"')
     found = find_checkpoints(checkpoints)
@@ -80,10 +78,7 @@ def probe_checkpoints(
     }
     loading = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
     again = Again(on_error, resume, overwrite)
-    with output_folder(out, RECORD, resume=resume, overwrite=overwrite) as output:
-        series = _probe_all(found, corpus, source, output.folder, settings, loading, options, again, progress, command)
-        output.publishes, output.keeps = not series.interrupted, series.interrupted
-    return replace(series, folder=output.folder, owner=output.owner)
+    return _probe_all(found, corpus, source, folder, settings, loading, options, again, progress, command)
 
 
 def _probe_all(

@@ -8,6 +8,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
@@ -24,8 +25,7 @@ from topicscope.probing.model import ModelView
 from topicscope.probing.options import DEFAULT_THRESHOLDS, ProbeOptions
 from topicscope.probing.topic_source import FittedTopics, Given, TopicSource, configurations_of, read_topics
 from topicscope.records import replaced_folder, write_bytes, write_json, write_text
-from topicscope.records.output import output_folder
-from topicscope.records.places import Place, place_of
+from topicscope.records.places import output_path
 from topicscope.topics.lda import Topics
 from topicscope.topics.topic_model import TopicModel
 from topicscope.topics.topics_file import WordList
@@ -94,26 +94,23 @@ class CircuitResult:
             "rows": rows,
         }
 
-    def save(self, folder: str | Place, *, overwrite: bool = False) -> Place:
-        """Write circuits.json, circuits.csv and a map of each circuit into a folder, or to a URL, at once.
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write circuits.json, circuits.csv and a map of each circuit into a folder, at once.
 
         Raises:
-            InputError: the folder is not empty and `overwrite` is false, or cannot be written.
-            RunError: it could not be copied to its URL.
+            InputError: the folder is not empty and `overwrite` is false, cannot be written, or is a URL.
         """
         from topicscope.report.figures import to_png
 
-        with (
-            output_folder(folder, "circuits.json", overwrite=overwrite) as output,
-            replaced_folder(output.folder, overwrite=overwrite) as staging,
-        ):
+        folder = output_path(folder)
+        with replaced_folder(folder, overwrite=overwrite) as staging:
             write_json(staging / "circuits.json", self.to_dict())
             write_text(staging / "circuits.csv", self.rows.to_csv(index=False))
             for part in dict.fromkeys(self.rows["part"]):
                 for circuit in ("OV", "QK"):
                     picture = to_png(self.plot(circuit, part=part))
                     write_bytes(staging / f"{circuit.lower()}-{part}.png", picture)
-        return place_of(folder)
+        return folder
 
     @property
     def _places(self) -> list[str]:

@@ -22,13 +22,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from upath import UPath
 
 from topicscope.errors import InputError
 from topicscope.probing.moments import DIFFERENT, DISTINCT, PAIRED
 from topicscope.probing.result import ProbeResult
 from topicscope.probing.statistics import Estimate
-from topicscope.records.places import Place, name_of, place_of
 from topicscope.topics.pairs import PairClass
 
 SCHEMA_VERSION = 1
@@ -77,7 +75,7 @@ class Comparison:
         return self.rows.to_html(index=False, float_format="{:.4f}".format) + notes
 
 
-def compare(*results: ProbeResult | str | Place) -> Comparison:
+def compare(*results: ProbeResult | str | Path) -> Comparison:
     """Compare attention ratios of probe results (or the folders that hold them), each with the first.
 
     Compared are parts of one name (or the only part of either) at thresholds that both have.
@@ -228,7 +226,7 @@ def _names(loaded: Sequence[ProbeResult], given: Sequence[object]) -> list[str]:
     names = [str(result.model["name"]) for result in loaded]
     if len(set(names)) == len(names):
         return names
-    tags = [name_of(place_of(g)) if isinstance(g, (str, Path, UPath)) else str(i) for i, g in enumerate(given, start=1)]
+    tags = [Path(g).name if isinstance(g, (str, Path)) else str(i) for i, g in enumerate(given, start=1)]
     if len(set(tags)) < len(tags):
         tags = [str(i) for i in range(1, len(given) + 1)]
     return [f"{name} ({tag})" for name, tag in zip(names, tags, strict=True)]

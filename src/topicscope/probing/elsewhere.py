@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from upath import UPath
-
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.pass_state import Shard
 from topicscope.probing.shard_reading import PassSpec
@@ -55,11 +53,8 @@ class Elsewhere(Aligner, Protocol):
 
     device: str
 
-    def check(self, folder: Path, exchange: UPath | None = None) -> None:
-        """Before any work: make sure that whoever reads can be used, and sees `folder`, that of the run.
-
-        exchange: where tokens and shards pass between the readers and this process, which then has `folder` to itself.
-        """
+    def check(self, folder: Path) -> None:
+        """Before any work: make sure that whoever reads can be used, and sees `folder`, that of the run."""
 
     def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
         """Get ready to read these tokens with this model."""

@@ -3,11 +3,11 @@
 import time
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from upath import UPath
 
 from topicscope.errors import InputError
 from topicscope.probing.checks import digest, finished, identity_of_run, require_known_words, require_pairs
@@ -39,8 +39,7 @@ from topicscope.probing.topic_source import TopicSource, configurations_of, iden
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import Manifest, describe_environment
 from topicscope.records.manifest import now
-from topicscope.records.output import output_folder
-from topicscope.records.places import Place
+from topicscope.records.places import output_path
 from topicscope.records.unfinished import UnfinishedRun, unfinished_run
 from topicscope.topics.words import WordSplitter, split_words
 
@@ -58,7 +57,7 @@ def probe(
     splitter: WordSplitter = split_words,
     progress: Progress | None = None,
     command: str | None = None,
-    out: str | Place | None = None,
+    out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
     cluster: Elsewhere | None = None,
@@ -74,24 +73,23 @@ def probe(
 
     device: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best of these that is there.
     out: folder for the result. The work under way is kept in `out`.unfinished, about once a minute; with `resume` a run
-        that was killed or stopped goes on from there, to the same numbers, and a finished one is read. At a URL
-        (s3://…) the result is put in place when it is whole, and the work under way is kept on this machine.
+        that was killed or stopped goes on from there, to the same numbers, and a finished one is read.
 
     cluster: who reads the text in place of this process, in shards: a `topicscope.cluster.Cluster`. It needs `out`, a
-        folder or URL that all its machines share, and a model by name. The numbers are those of this process alone.
+        folder that all its machines share, and a model by name. The numbers are those of this process alone.
 
     One forward pass serves all thresholds and topic seeds; each control is one more pass. After Ctrl-C the result of
     what was read so far is returned with `interrupted` set; before anything was read, KeyboardInterrupt is raised.
 
     Raises:
         InputError: anything about the model, the text, the topics, the options or the folder that cannot be used.
-        RunError: the disk is full, or the result could not be copied to its URL; what was finished is kept for
-            `resume`.
+        RunError: the disk is full; what was finished is kept for `resume`.
     """
     chosen = ProbeOptions.checked(**options)
-    if resume and out is None:
+    target = None if out is None else output_path(out)
+    if resume and target is None:
         raise InputError("resume needs the folder of the run", expected="--out DIR --resume")
-    if cluster is not None and (out is None or not isinstance(model, str)):
+    if cluster is not None and (target is None or not isinstance(model, str)):
         raise InputError(
             "a cluster reads a model that its machines can load, and leaves its work in a folder that they share",
             received=f"a {type(model).__name__}, out={out}",
@@ -115,26 +113,21 @@ def probe(
         options=chosen,
         cluster=cluster,
     )
-    if out is None:
+    if target is None:
         return measure(None)
-    with output_folder(out, RESULT, resume=resume, overwrite=overwrite) as output:
-        target = output.folder
-        replaces = resume and (target / RESULT).is_file()
-        with unfinished_run(target, resume=resume, overwrite=overwrite, replaces=replaces) as run:
-            result = measure(run, exchange=output.exchange)
-            read = result.lies_in(target)  # of a finished run
-            if not read:
-                result.save(run.folder / "result", overwrite=True)
-                run.publish(run.folder / "result")
-            run.keep = output.keeps = not result.complete
-        output.publishes = not result.interrupted and not (read and output.copied)
-    return result.moved(output.folder, output.owner)
+    replaces = resume and (target / RESULT).is_file()
+    with unfinished_run(target, resume=resume, overwrite=overwrite, replaces=replaces) as run:
+        result = measure(run)
+        if not result.lies_in(target):  # else it was read: the run had been finished
+            result.save(run.folder / "result", overwrite=True)
+            run.publish(run.folder / "result")
+        run.keep = not result.complete
+    return result.moved(target)
 
 
 def _measure(
     run: UnfinishedRun | None,
     *,
-    exchange: UPath | None = None,
     model: str | PreTrainedModel | ModelView,
     tokenizer: PreTrainedTokenizerBase | None,
     documents: Documents,
@@ -151,7 +144,7 @@ def _measure(
 ) -> ProbeResult:
     if cluster is not None:
         assert run is not None
-        cluster.check(run.folder, exchange)
+        cluster.check(run.folder)
     corpus = corpus_of(documents)
     view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code)
     if options.layers is not None or options.heads is not None:

@@ -26,9 +26,7 @@ from topicscope.records import (
     write_npz,
     write_text,
 )
-from topicscope.records.output import output_folder
-from topicscope.records.places import Place, place_of
-from topicscope.records.storage import fetched
+from topicscope.records.places import output_path, result_path
 from topicscope.topics.lda import Topics
 from topicscope.topics.topics_file import load_topics, save_topics
 
@@ -118,9 +116,9 @@ class ProbeResult:
         """Whether the result was read from `folder`."""
         return self.document_table.files == [folder / DOCUMENTS]
 
-    def moved(self, folder: Path, owner: object = None) -> "ProbeResult":
-        """The same result, whose document table lies in `folder`, a temporary one if it has an `owner`."""
-        return replace(self, document_table=DocumentTable([folder / DOCUMENTS], owner))
+    def moved(self, folder: Path) -> "ProbeResult":
+        """The same result, whose document table is in `folder`."""
+        return replace(self, document_table=DocumentTable([folder / DOCUMENTS]))
 
     def plot(self, kind: str = "heads", *, columns: Literal["single", "double"] | None = None, **more: Any) -> Any:
         """A matplotlib figure; columns: as wide as one or two columns of a paper.
@@ -175,22 +173,19 @@ class ProbeResult:
             "manifest": self.manifest.model_dump(),
         }
 
-    def save(self, folder: str | Place, *, overwrite: bool = False) -> Place:
-        """Write to a folder or URL result.json, heads.csv, documents.parquet, *.npz, heads.png and report.html.
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write to a folder result.json, heads.csv, documents.parquet, *.npz, heads.png and report.html.
 
         Everything is written beside the folder first and moved into place at once.
 
         Raises:
-            InputError: the folder is not empty and `overwrite` is false, or cannot be written.
-            RunError: it could not be copied to its URL.
+            InputError: the folder is not empty and `overwrite` is false, cannot be written, or is a URL.
         """
         from topicscope.report import figures
         from topicscope.report.html import write_probe
 
-        with (
-            output_folder(folder, RESULT, overwrite=overwrite) as output,
-            replaced_folder(output.folder, overwrite=overwrite) as staging,
-        ):
+        folder = output_path(folder)
+        with replaced_folder(folder, overwrite=overwrite) as staging:
             write_json(staging / RESULT, self.to_dict())
             write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
             self.document_table.write(staging / DOCUMENTS)
@@ -203,22 +198,21 @@ class ProbeResult:
                 save_topics(staging / _topics_name(index), topics)
             write_bytes(staging / "heads.png", figures.to_png(self.plot("heads")))
             write_probe(staging)
-        return place_of(folder)
+        return folder
 
     @classmethod
-    def load(cls, folder: str | Place) -> "ProbeResult":
-        """Read a folder that `save` or `--out` wrote; from a URL a copy is made, which goes with the result.
+    def load(cls, folder: str | Path) -> "ProbeResult":
+        """Read a folder that `save` or `--out` wrote.
 
         Raises:
-            InputError: no such result, another kind of result, another schema version, or a damaged one; a storage
-                that fails.
+            InputError: no such result, another kind of result, another schema version, a damaged one, or a URL.
         """
-        here, owner = fetched(folder)
-        with undamaged(here):
-            return cls._loaded(here, owner)
+        folder = result_path(folder)
+        with undamaged(folder):
+            return cls._loaded(folder)
 
     @classmethod
-    def _loaded(cls, folder: Path, owner: object) -> "ProbeResult":
+    def _loaded(cls, folder: Path) -> "ProbeResult":
         record = read_json(folder / RESULT)
         if record.get("kind") != "probe" or record.get("schema_version") != SCHEMA_VERSION:
             raise InputError(
@@ -235,7 +229,7 @@ class ProbeResult:
             head_table=pd.read_csv(folder / "heads.csv"),
             controls=frame_of(record["controls"]),
             embeddings=frame_of(record["embeddings"]),
-            document_table=DocumentTable([folder / DOCUMENTS], owner),
+            document_table=DocumentTable([folder / DOCUMENTS]),
             coverage=record["coverage"],
             warnings=tuple(record["warnings"]),
             interrupted=record["interrupted"],

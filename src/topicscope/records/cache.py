@@ -1,4 +1,4 @@
-"""Where topicscope keeps what it can make again, or has not yet put in its place."""
+"""Where topicscope keeps what it can make again."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Where text and results lie: paths of this machine, and URLs of shared or object storage (s3://, gs://, memory://, …).
+"""Where text and topics are read: paths of this machine, and URLs of shared or object storage (s3://, gs://, …).
 
 A path of this machine stays a plain `Path`. A URL is a `UPath`, which asks the fsspec package of its kind of storage
-(s3fs, gcsfs, adlfs, …); who may read and write there is a matter of that package's own settings. What is said or
-written down of a URL holds no password and no query.
+(s3fs, gcsfs, adlfs, …); who may read there is a matter of that package's own settings. What is said or written down of
+a URL holds no password and no query. Results are written to, and read from, paths of this machine only.
 """
 
 import errno
@@ -19,6 +19,7 @@ from fsspec.registry import known_implementations
 from upath import UPath
 
 from topicscope.errors import InputError, TopicscopeError
+from topicscope.records.folder import TemporaryFolder
 
 Place = Path | UPath
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -37,12 +38,12 @@ def url_of(location: str | Place) -> UPath | None:
             a chain of URLs, or a URL made a `Path`.
     """
     if isinstance(location, Path):
-        lost = _LOST.match(str(location))
-        if lost is not None and lost[1] in known_implementations and not location.exists():
+        protocol = _lost_protocol(location)
+        if protocol is not None:
             raise InputError(
                 "a URL that lost a slash on its way through pathlib.Path",
                 received=without_secrets(str(location)),
-                expected=f"{lost[1]}://…, as a string or a UPath",
+                expected=f"{protocol}://…, as a string or a UPath",
             )
         return None
     if isinstance(location, UPath):
@@ -101,6 +102,48 @@ def place_of(location: str | Place) -> Place:
     if url is None:
         return Path(str(location)).expanduser()
     return Path(url.path) if is_local(url) else url
+
+
+def output_path(location: str | Path, kind: Literal["folder", "file"] = "folder") -> Path:
+    """The path of this machine to write a result to.
+
+    Raises:
+        InputError: a URL.
+    """
+    return _local(
+        location,
+        "results are written to this machine only",
+        f"a {kind} of this machine",
+        f"write to a local {kind}, then copy it, for example with `aws s3 {'sync' if kind == 'folder' else 'cp'}`",
+    )
+
+
+def result_path(location: str | Path) -> Path:
+    """The folder of this machine that holds a result.
+
+    Raises:
+        InputError: a URL.
+    """
+    return _local(
+        location,
+        "results are read from this machine only",
+        "a folder of this machine",
+        "copy the folder to this machine first, for example with `aws s3 sync`",
+    )
+
+
+def _local(location: str | Path, summary: str, expected: str, advice: str) -> Path:
+    text = str(location)
+    lost = isinstance(location, Path) and _lost_protocol(location) is not None
+    if lost or _URL.match(text) or _CHAIN.match(text):
+        raise InputError(summary, received=without_secrets(text), expected=expected, advice=advice)
+    return Path(text)
+
+
+def _lost_protocol(path: Path) -> str | None:
+    """The kind of storage of a URL that pathlib took for a path."""
+    lost = _LOST.match(str(path))
+    return lost[1] if lost is not None and lost[1] in known_implementations and not path.exists() else None
 
 
 def is_local(url: UPath) -> bool:
@@ -219,6 +262,27 @@ def open_place(place: Place, *, seeks: bool = False) -> io.BufferedIOBase | io.R
     except Exception as error:
         raise _as_os_error(error) from error
     return raw if seeks else io.BufferedReader(raw, _BUFFER)
+
+
+@contextmanager
+def local_file(location: str | Place) -> Iterator[Path]:
+    """A file on this machine; for a URL a copy, for the length of the block.
+
+    Raises:
+        InputError: no such file at the URL, or the storage fails.
+    """
+    url = url_of(location)
+    if url is None:
+        yield Path(str(location))
+        return
+    if kind_of(url) != "file":
+        raise InputError("file not found", received=shown(url), expected="a file")
+    owner = TemporaryFolder()
+    path = owner.path / name_of(url)
+    with reaching(url):
+        url.fs.get_file(url.path, str(path))
+    yield path
+    del owner
 
 
 class _Watched(io.RawIOBase):

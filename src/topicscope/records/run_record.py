@@ -31,8 +31,7 @@ from topicscope.records.files import (
     write_npz,
 )
 from topicscope.records.manifest import Manifest
-from topicscope.records.places import Place
-from topicscope.records.storage import fetched
+from topicscope.records.places import output_path, result_path
 
 SCHEMA_VERSION = 1
 RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY = (
@@ -106,7 +105,7 @@ class RunRecord:
 
     def save(self, folder: Path | str) -> Path:
         """Write every file of the record into `folder`, each atomically; the summary last, so that it marks the end."""
-        folder = Path(folder)
+        folder = output_path(folder)
         write_json(folder / RECIPE, {"schema_version": SCHEMA_VERSION, "recipe": self.config})
         write_json(folder / MANIFEST, self.manifest.model_dump())
         write_jsonl(folder / HISTORY, self.history.to_dict(orient="records"))
@@ -120,17 +119,13 @@ class RunRecord:
         return folder
 
 
-def load_run(folder: Place | str) -> RunRecord:
-    """Read a record written by `topicscope train` or `RunRecord.save`, also from a URL.
+def load_run(folder: Path | str) -> RunRecord:
+    """Read a record written by `topicscope train` or `RunRecord.save`.
 
     Raises:
-        InputError: no such folder, an unfinished run, another schema version, a damaged file, or a storage that fails.
+        InputError: no such folder, an unfinished run, another schema version, a damaged file, or a URL.
     """
-    here = fetched(folder)  # a copy lives as long as this
-    return _loaded(here[0])
-
-
-def _loaded(folder: Path) -> RunRecord:
+    folder = result_path(folder)
     if not folder.is_dir():
         raise InputError("no such run", received=str(folder), expected="a folder written by `topicscope train`")
     missing = [name for name in (RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY) if not (folder / name).is_file()]

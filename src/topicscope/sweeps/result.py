@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,8 +10,7 @@ import pandas as pd
 
 from topicscope.errors import InputError
 from topicscope.records import Manifest, read_json, write_bytes, write_json, write_text
-from topicscope.records.places import Place
-from topicscope.records.storage import fetched
+from topicscope.records.places import output_path, result_path
 from topicscope.sweeps.table import STATUSES, flat, frame
 
 SCHEMA_VERSION = 1
@@ -37,7 +36,6 @@ class SweepResult:
     wanted: str | None = None
     interrupted: bool = False
     folder: Path | None = None
-    owner: object = field(default=None, repr=False)  # of a folder that is a copy
 
     @property
     def swept(self) -> tuple[str, ...]:
@@ -134,7 +132,7 @@ class SweepResult:
         """
         from topicscope.report.figures import to_png
 
-        target = self.folder if folder is None else Path(folder)
+        target = self.folder if folder is None else output_path(folder)
         if target is None:
             raise InputError("the sweep has no folder", expected="save(folder)")
         write_text(target / TABLE, self.table().to_csv(index=False))
@@ -151,13 +149,13 @@ class SweepResult:
         write_json(self.folder / RECORD, self.to_dict())
 
     @classmethod
-    def load(cls, location: Place | str) -> "SweepResult":
-        """Read a folder that `topicscope sweep` or `save` wrote; from a URL a copy is made, which goes with the result.
+    def load(cls, folder: Path | str) -> "SweepResult":
+        """Read a folder that `topicscope sweep` or `save` wrote.
 
         Raises:
-            InputError: no sweep, or one of another version.
+            InputError: no sweep, one of another version, or a URL.
         """
-        folder, owner = fetched(location)
+        folder = result_path(folder)
         record = read_json(folder / RECORD)
         found = {name: record.get(name) for name in ("kind", "schema_version")} if isinstance(record, dict) else record
         if found != {"kind": "sweep", "schema_version": SCHEMA_VERSION}:
@@ -178,7 +176,6 @@ class SweepResult:
             wanted=record["wanted"],
             interrupted=record["interrupted"],
             folder=folder,
-            owner=owner,
         )
 
     def __str__(self) -> str:

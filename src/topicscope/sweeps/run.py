@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,8 +25,7 @@ from topicscope.records.files import remove_unfinished
 from topicscope.records.folder import prepare_output_folder
 from topicscope.records.lock import LOCK, folder_lock
 from topicscope.records.manifest import now
-from topicscope.records.output import output_folder
-from topicscope.records.places import Place
+from topicscope.records.places import output_path
 from topicscope.sweeps.plan import OnError, Plan, make_plan
 from topicscope.sweeps.point import ROWS, RUNS, Keep, kept_row, key_of, run_point
 from topicscope.sweeps.result import RECORD, SweepResult
@@ -50,7 +48,7 @@ _OF_PARAMETERS = re.compile(r"\w+_(norm|change|distance)")
 def sweep(
     spec: SweepSpec | Mapping[str, Any] | Path | str,
     *,
-    out: Place | str | None = None,
+    out: Path | str | None = None,
     seeds: int | None = None,
     overrides: Sequence[str] = (),
     resume: bool = False,
@@ -64,9 +62,8 @@ def sweep(
 ) -> SweepResult:
     """Train a recipe at every point of a grid, of random draws, or of both, each point for several seeds at once.
 
-    spec: a SWEEP.toml, or its content as a mapping (`sweeps.spec`). out: folder for rows, records and the table, or its
-        URL (s3://…), where they go at the end; nothing is written without one. seeds: instead of the spec's.
-        overrides: fields "table.key=value" of all points.
+    spec: a SWEEP.toml, or its content as a mapping (`sweeps.spec`). out: folder for rows, records and the table;
+        nothing is written without one. seeds: instead of the spec's. overrides: fields "table.key=value" of all points.
     resume: go on there; points that are finished are kept, others (also new ones, when the spec has changed) are run.
     on_error: "skip" leaves out settings that no recipe allows, and counts them; unless given they stop it before any
         work. keep: "summary" keeps rows only, "record" the whole `RunRecord` of every point as well.
@@ -79,30 +76,27 @@ def sweep(
     Raises:
         InputError: a spec, a setting or a metric that cannot be; a folder with something else in it.
     """
-    spec = _spec_of(spec)
+    folder, spec = None if out is None else output_path(out), _spec_of(spec)
     if overrides or seeds is not None:
         spec = changed(spec, seeds=seeds, overrides=overrides)
-    _check_options(on_error, keep, metric, resume, overwrite, out)
+    _check_options(on_error, keep, metric, resume, overwrite, folder)
     plan = make_plan(spec, on_error=on_error)
     if cluster is None:
         for device in plan.devices:
             check_device(device)
     state = _State(plan, keep, metric, command)
-    if out is None:
+    if folder is None:
         state.go(None, cluster or Here(), progress or SilentProgress(), {})
         return state.result()
-    with output_folder(out, RECORD, resume=resume, overwrite=overwrite) as output:
-        folder = output.folder
-        with _prepared(folder, resume=resume, overwrite=overwrite):
-            (cluster or Here()).check(folder)
-            found = [(point.id, kept_row(folder, point.id, key_of(point), keep)) for point in plan.points]
-            kept = {name: row for name, row in found if row is not None}
-            state.result(folder).save_record()  # so that the folder of a sweep that is killed is known as one
-            state.go(folder, cluster or Here(), progress or SilentProgress(), kept)
-            result = state.result(folder)
-            result.save()
-        output.publishes, output.keeps = not result.interrupted, result.interrupted
-    return replace(result, folder=output.folder, owner=output.owner)
+    with _prepared(folder, resume=resume, overwrite=overwrite):
+        (cluster or Here()).check(folder)
+        found = [(point.id, kept_row(folder, point.id, key_of(point), keep)) for point in plan.points]
+        kept = {name: row for name, row in found if row is not None}
+        state.result(folder).save_record()  # so that the folder of a sweep that is killed is known as one
+        state.go(folder, cluster or Here(), progress or SilentProgress(), kept)
+        result = state.result(folder)
+        result.save()
+    return result
 
 
 class _State:
@@ -192,7 +186,7 @@ def _spec_of(spec: SweepSpec | Mapping[str, Any] | Path | str) -> SweepSpec:
 
 
 def _check_options(
-    on_error: str, keep: str, metric: str | None, resume: bool, overwrite: bool, out: Place | str | None
+    on_error: str, keep: str, metric: str | None, resume: bool, overwrite: bool, out: Path | None
 ) -> None:
     for name, value, known in (("on_error", on_error, get_args(OnError)), ("keep", keep, get_args(Keep))):
         if value not in known:

@@ -11,8 +11,7 @@ import numpy as np
 
 from topicscope.errors import InputError
 from topicscope.records.files import dump_json, read_npz, write_npz
-from topicscope.records.places import Place
-from topicscope.records.storage import local_file
+from topicscope.records.places import Place, local_file
 from topicscope.topics.lda import Topics
 from topicscope.topics.tables import file_kind, located, numbers, texts
 from topicscope.topics.topic_model import TopicModel

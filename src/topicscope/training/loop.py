@@ -1,11 +1,12 @@
 """`train`: a recipe in, a RunRecord out."""
 
+from pathlib import Path
+
 from topicscope.errors import InputError
 from topicscope.jobs import Runner
 from topicscope.progress import Progress, SilentProgress
-from topicscope.records.output import output_folder
-from topicscope.records.places import Place
-from topicscope.records.run_record import SUMMARY, RunRecord
+from topicscope.records.places import output_path
+from topicscope.records.run_record import RunRecord
 from topicscope.topics.topic_model import TopicModel
 from topicscope.training.checks import check_handed_in
 from topicscope.training.data import inputs_of
@@ -21,7 +22,7 @@ def train(
     recipe: Recipe,
     *,
     seeds: int = 1,
-    out: Place | str | None = None,
+    out: Path | str | None = None,
     resume: bool = False,
     overwrite: bool = False,
     topic_model: TopicModel | None = None,
@@ -35,9 +36,8 @@ def train(
     """Minimise E (1/|M|) Σ_{j∈M} ℓ(X̂_j, X_j) + Σ_W λ_W ‖W‖²_F (Knowl 6) for several seeds at once.
 
     recipe: see `topicscope.training.load_recipe`. seeds: number of runs; run s starts and draws from seed + s.
-    out: folder for the record and for checkpoints; nothing is written without one. To a URL (s3://…) the record goes
-        when the run has ended; checkpoints are kept on this machine. resume: continue there, to the same
-        numbers as an unbroken run on the same machine; a finished run is read instead.
+    out: folder for the record and for checkpoints; nothing is written without one. resume: continue there, to the
+        same numbers as an unbroken run on the same machine; a finished run is read instead.
     topic_model: topics of one's own, any phi and alpha, instead of those of the recipe's [data].
     arrays: start or frozen values by parameter name, such as a W_V from `topicscope.theory`; W_V is [out, in].
     references: matrices whose distance is followed in the history, by parameter name.
@@ -50,17 +50,15 @@ def train(
         RunError: the loss is no longer finite; names the step and the last good checkpoint. With a cluster: some seeds
             could not be trained; names them.
     """
+    folder = None if out is None else output_path(out)
     if seeds < 1:
         raise InputError("impossible number of seeds", received=seeds, expected="at least 1")
     given = Given(topic_model, inputs_of(recipe, topic_model), arrays or {}, references or {})
     check_handed_in(recipe, given.arrays, given.references)
-    if out is None and (resume or cluster is not None):
+    if folder is None and (resume or cluster is not None):
         raise InputError(f"{'resume' if resume else 'a cluster'} needs a folder", expected="out")
     numbers, shown = [recipe.training.seed + s for s in range(seeds)], progress or SilentProgress()
     again = {"resume": resume, "overwrite": overwrite}
-    if out is None:
-        return train_together(recipe, numbers, given, None, shown, command, **again)
-    with output_folder(out, SUMMARY, resume=resume, overwrite=overwrite) as output:
-        if cluster is None:
-            return train_together(recipe, numbers, given, output.folder, shown, command, **again)
-        return train_apart(recipe, numbers, given, output.folder, shown, command, cluster, seeds_per_task, **again)
+    if folder is None or cluster is None:
+        return train_together(recipe, numbers, given, folder, shown, command, **again)
+    return train_apart(recipe, numbers, given, folder, shown, command, cluster, seeds_per_task, **again)
