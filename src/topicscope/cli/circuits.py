@@ -8,7 +8,7 @@ import pandas as pd
 from cyclopts import Parameter
 
 from topicscope.cli.output import print_json, print_lines, print_table
-from topicscope.cli.places import Location, OutFolder
+from topicscope.cli.places import OutFolder
 from topicscope.cli.probe import resolve_model
 from topicscope.probing.circuits import at_threshold, stand_out
 from topicscope.probing.circuits import circuits as find_circuits
@@ -21,7 +21,7 @@ def circuits(
     model: str,
     /,
     *,
-    topics: Location,
+    topics: str,
     threshold: Annotated[tuple[float, ...], _THRESHOLDS] = DEFAULT_THRESHOLDS,
     overlap: Literal["drop", "keep"] = "drop",
     language: str = "en",

@@ -7,16 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
-from upath import UPath
 
-from topicscope.records.places import output_path, result_path, url_of, without_secrets
-
-# All are made from the text as it was given: a path would lose a slash of s3://bucket.
-
-
-def _location(_: Any, tokens: Sequence[Token]) -> Path | UPath:
-    url = url_of(tokens[0].value)
-    return Path(tokens[0].value) if url is None else url
+from topicscope.records.places import output_path, result_path, without_secrets
 
 
 def _out_folder(_: Any, tokens: Sequence[Token]) -> Path:
@@ -31,9 +23,7 @@ def _result_folder(_: Any, tokens: Sequence[Token]) -> Path:
     return result_path(tokens[0].value)
 
 
-# A file to read, which may be at a URL.
-Location = Annotated[Path | UPath, Parameter(converter=_location)]
-# Of this machine only; a URL is refused.
+# A URL is refused as it was given: a path would lose a slash of s3://bucket.
 OutFolder = Annotated[Path, Parameter(converter=_out_folder)]
 OutFile = Annotated[Path, Parameter(converter=_out_file)]
 ResultFolder = Annotated[Path, Parameter(converter=_result_folder)]

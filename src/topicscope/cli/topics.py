@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import Location, OutFile
+from topicscope.cli.places import OutFile
 from topicscope.errors import InputError
 from topicscope.topics import lda
 from topicscope.topics.coherence import TOP_WORDS, coherence
@@ -114,7 +114,7 @@ def fit(
 
 @app.command
 def show(
-    file: Location,
+    file: str,
     /,
     *,
     words: Whole = 10,

@@ -6,22 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from upath import UPath
 
 from topicscope.errors import InputError
 from topicscope.probing.loading import load_model
 from topicscope.probing.model import ModelView, view_model
-from topicscope.records.places import Place
 from topicscope.topics.text import Corpus, Document, corpus_from, open_corpus
 
-Documents = str | Place | Corpus | Iterable[str | Document | tuple[str, str] | dict[str, Any]]
+Documents = str | Path | Corpus | Iterable[str | Document | tuple[str, str] | dict[str, Any]]
 
 
 def corpus_of(documents: Documents) -> Corpus:
     """The corpus of a path, a name or live texts."""
     if isinstance(documents, Corpus):
         return documents
-    return open_corpus(documents) if isinstance(documents, (str, Path, UPath)) else corpus_from(documents)
+    return open_corpus(documents) if isinstance(documents, (str, Path)) else corpus_from(documents)
 
 
 def view_of(

@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from upath import UPath
-
 from topicscope.errors import InputError
 from topicscope.probing.lookup import Configuration
 from topicscope.probing.options import DEFAULT_THRESHOLDS, ProbeOptions
 from topicscope.progress import Progress
-from topicscope.records.places import Place
 from topicscope.topics.assignment import assign_words, from_word_list
 from topicscope.topics.coherence import TOP_WORDS, coherence
 from topicscope.topics.lda import CorpusPassages, Topics, fit
@@ -21,7 +18,7 @@ from topicscope.topics.text import Corpus
 from topicscope.topics.topics_file import WordList, load_any, load_topics, save_topics
 from topicscope.topics.words import WordSplitter
 
-TopicSource = int | str | Place | Topics | WordList | Sequence[Topics]
+TopicSource = int | str | Path | Topics | WordList | Sequence[Topics]
 
 
 Given = int | WordList | tuple[Topics, ...]
@@ -41,7 +38,7 @@ def read_topics(source: TopicSource) -> Given:
     """A number of topics to fit, or what a file or live objects hold."""
     if isinstance(source, str) and source.isdecimal():
         source = int(source)
-    if isinstance(source, (str, Path, UPath)):
+    if isinstance(source, (str, Path)):
         source = load_any(source)
     if isinstance(source, bool) or (isinstance(source, int) and source < 1):
         raise InputError("bad option --topics", received=source, expected="a number of topics >= 1, or a file")

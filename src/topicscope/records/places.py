@@ -1,27 +1,26 @@
 """Where text and topics are read: paths of this machine, and URLs of shared or object storage (s3://, gs://, …).
 
-A path of this machine stays a plain `Path`. A URL is a `UPath`, which asks the fsspec package of its kind of storage
-(s3fs, gcsfs, adlfs, …); who may read there is a matter of that package's own settings. What is said or written down of
-a URL holds no password and no query. Results are written to, and read from, paths of this machine only.
+A path of this machine stays a plain `Path`. A URL is a `Url`, read by the fsspec package of its kind of storage (s3fs,
+gcsfs, adlfs, …); who may read there is a matter of that package's own settings. What is said or written down of a URL
+holds no password and no query. Results are written to, and read from, paths of this machine only.
 """
 
 import errno
 import io
 import re
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import fsspec
 from fsspec.registry import known_implementations
-from upath import UPath
 
 from topicscope.errors import InputError, TopicscopeError
 from topicscope.records.folder import TemporaryFolder
 
-Place = Path | UPath
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _CHAIN = re.compile(r"([A-Za-z0-9+.-]+::|[A-Za-z0-9+.-]+://.*::).*://")
 _LOST = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)")
@@ -30,7 +29,34 @@ _SECRETS = re.compile(r"(?<=[a-z0-9][a-z0-9]:/)(/?)[^/\s]*@|\?[^\s'\"]*", re.IGN
 _BUFFER = 1 << 20
 
 
-def url_of(location: str | Place) -> UPath | None:
+@dataclass(frozen=True, repr=False)
+class Url:
+    """A URL of a storage. text: as it was given, maybe with a password; path: what its fsspec package makes of it."""
+
+    text: str
+    path: str
+
+    @property
+    def protocol(self) -> str:
+        """The kind of storage, such as s3."""
+        return self.text.partition("://")[0]
+
+    @cached_property
+    def fs(self) -> Any:
+        """The fsspec file system, which may connect to its server at once."""
+        return fsspec.core.url_to_fs(self.text)[0]
+
+    def __str__(self) -> str:
+        return without_secrets(self.text)
+
+    def __repr__(self) -> str:
+        return f"Url({str(self)!r})"
+
+
+Place = Path | Url
+
+
+def url_of(location: str | Path) -> Url | None:
     """The URL that a location is; None for a path of this machine.
 
     Raises:
@@ -43,11 +69,9 @@ def url_of(location: str | Place) -> UPath | None:
             raise InputError(
                 "a URL that lost a slash on its way through pathlib.Path",
                 received=without_secrets(str(location)),
-                expected=f"{protocol}://…, as a string or a UPath",
+                expected=f"{protocol}://…, as a string",
             )
         return None
-    if isinstance(location, UPath):
-        return location if _URL.match(str(location)) else None
     if _CHAIN.match(location):
         raise InputError(
             "a chain of URLs cannot be used",
@@ -62,7 +86,7 @@ def url_of(location: str | Place) -> UPath | None:
     if not location[found.end() :].strip("/"):
         raise InputError("the URL has no name", received=location, expected=f"{protocol}://…/NAME")
     try:
-        fsspec.get_filesystem_class(protocol)
+        kind: Any = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         package = known_implementations.get(protocol, {}).get("class", "").partition(".")[0]
         needed = {"http": "aiohttp requests", "https": "aiohttp requests", "sftp": "paramiko"}.get(protocol, package)
@@ -79,20 +103,20 @@ def url_of(location: str | Place) -> UPath | None:
             expected="a path, or a URL of a kind that fsspec knows, such as s3://, gs:// or az://",
             where=str(error),
         ) from error
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a kind of storage that UPath has no class of its own for
-        try:
-            return UPath(location.rstrip("/"))
-        except Exception as error:  # what it says may hold a part of a password
-            raise InputError(
-                "this URL cannot be used",
-                received=f"{protocol}://…",
-                expected=f"{protocol}://HOST/PATH or {protocol}://BUCKET/PATH, as its package knows it",
-                where=type(error).__name__,
-            ) from error
+    text = protocol + location[len(protocol) :].rstrip("/")
+    try:
+        kind._get_kwargs_from_urls(text)
+        return Url(text, kind._strip_protocol(text))
+    except Exception as error:  # what it says may hold a part of a password
+        raise InputError(
+            "this URL cannot be used",
+            received=f"{protocol}://…",
+            expected=f"{protocol}://HOST/PATH or {protocol}://BUCKET/PATH, as its package knows it",
+            where=type(error).__name__,
+        ) from error
 
 
-def place_of(location: str | Place) -> Place:
+def place_of(location: str | Path) -> Place:
     """The path or URL that a location is; file:// is a path.
 
     Raises:
@@ -146,7 +170,7 @@ def _lost_protocol(path: Path) -> str | None:
     return lost[1] if lost is not None and lost[1] in known_implementations and not path.exists() else None
 
 
-def is_local(url: UPath) -> bool:
+def is_local(url: Url) -> bool:
     """Whether a URL is another way to write a path of this machine."""
     return url.protocol in ("file", "local")
 
@@ -158,20 +182,7 @@ def without_secrets(text: str) -> str:
 
 def shown(place: str | Place) -> str:
     """How a place is called in messages and records."""
-    return str(place) if isinstance(place, Path) else without_secrets(address(place))
-
-
-def address(place: str | Place) -> str:
-    """A URL as text from which the same URL can be made, with its host and user, which `str` leaves out of some."""
-    text = str(place)
-    start, end = text.partition(":///")[::2]
-    of = place.storage_options if isinstance(place, UPath) else {}
-    if not end or "host" not in of:
-        return text
-    user = of.get("user") or of.get("username")
-    password = f":{of['password']}" if of.get("password") else ""  # as given: fsspec changes nothing in it
-    named = f"{user}{password}@" if user else ""
-    return f"{start}://{named}{of['host']}{f':{port}' if (port := of.get('port')) else ''}/{end}"
+    return without_secrets(place) if isinstance(place, str) else str(place)
 
 
 def name_of(place: Place) -> str:
@@ -242,9 +253,15 @@ def files_below(place: Place) -> list[tuple[str, Place]]:
         found: list[tuple[str, Place]] = [(p.relative_to(place).as_posix(), p) for p in place.rglob("*") if p.is_file()]
     else:
         with reaching(place):
-            names = [name[len(place.path.rstrip("/")) :].lstrip("/") for name in place.fs.find(place.path)]
-        found = [(name, place / name) for name in names if name and not name.endswith("/")]
+            paths = [path for path in place.fs.find(place.path) if not path.endswith("/")]
+        found = [file for path in paths if (file := inside(place, path))[0]]
     return sorted(found, key=lambda file: PurePosixPath(file[0]))
+
+
+def inside(folder: Url, path: str) -> tuple[str, Url]:
+    """A path that the storage gave for something below a folder: what it is inside the folder, and its URL."""
+    name = path[len(folder.path.rstrip("/")) :].lstrip("/")
+    return name, Url(f"{folder.text}/{name}", path)
 
 
 def open_place(place: Place, *, seeks: bool = False) -> io.BufferedIOBase | io.RawIOBase:
@@ -258,14 +275,15 @@ def open_place(place: Place, *, seeks: bool = False) -> io.BufferedIOBase | io.R
     if isinstance(place, Path):
         return open(place, "rb")
     try:
-        raw = _Watched(place.open("rb", cache_type="none") if seeks else place.open("rb"))
+        more = {"cache_type": "none"} if seeks else {}
+        raw = _Watched(place.fs.open(place.path, "rb", **more))
     except Exception as error:
         raise _as_os_error(error) from error
     return raw if seeks else io.BufferedReader(raw, _BUFFER)
 
 
 @contextmanager
-def local_file(location: str | Place) -> Iterator[Path]:
+def local_file(location: str | Path) -> Iterator[Path]:
     """A file on this machine; for a URL a copy, for the length of the block.
 
     Raises:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from topicscope.errors import InputError
-from topicscope.records.places import Place, files_below, kind_of, name_of, reaching, shown
+from topicscope.records.places import Place, Url, files_below, inside, kind_of, name_of, reaching, shown
 from topicscope.topics.readers import READERS, Reader, kind_by_name, row_document
 from topicscope.topics.source import Document, Faults, Source, check_encoding, not_decodable, open_bytes
 
@@ -64,10 +64,9 @@ def files_matching(pattern: Place) -> Files:
         found = [(path.relative_to(base).as_posix(), path) for path in paths if path.is_file()]
     else:
         with reaching(pattern):
-            names = [name for name, of in pattern.fs.glob(pattern.path, detail=True).items() if of["type"] == "file"]
-        root = next(parent for parent in pattern.parents if not _PATTERN.search(str(parent)))
-        inside = [name[len(root.path.rstrip("/")) :].lstrip("/") for name in names]
-        found = [(name, root / name) for name in inside]
+            there = [path for path, of in pattern.fs.glob(pattern.path, detail=True).items() if of["type"] == "file"]
+        root = Url(*(_PATTERN.split(of)[0].rpartition("/")[0] for of in (pattern.text, pattern.path)))
+        found = [inside(root, path) for path in there]
     if not found:
         raise InputError(
             "no file matches the pattern", received=shown(pattern), expected="a pattern such as data/*.parquet"

@@ -12,7 +12,7 @@ from typing import get_args
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.records.places import Place, name_of, place_of
+from topicscope.records.places import name_of, place_of
 from topicscope.topics.folders import reader_of
 from topicscope.topics.source import MAX_DOCUMENT_BYTES, Document, Faults, OnError, Source, is_encodable
 from topicscope.topics.wikipedia import read_sample, sample_dump
@@ -80,7 +80,7 @@ class Corpus:
 
 
 def open_corpus(
-    source: str | Place,
+    source: str | Path,
     *,
     text_column: str | None = None,
     id_column: str | None = None,

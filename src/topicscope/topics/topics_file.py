@@ -11,7 +11,7 @@ import numpy as np
 
 from topicscope.errors import InputError
 from topicscope.records.files import dump_json, read_npz, write_npz
-from topicscope.records.places import Place, local_file
+from topicscope.records.places import local_file
 from topicscope.topics.lda import Topics
 from topicscope.topics.tables import file_kind, located, numbers, texts
 from topicscope.topics.topic_model import TopicModel
@@ -46,7 +46,7 @@ def load_topics(path: str | Path) -> Topics:
     return _topics_of(read_npz(Path(path)), str(path))
 
 
-def load_any(location: str | Place) -> Topics | WordList:
+def load_any(location: str | Path) -> Topics | WordList:
     """Read a topics file, a matrix with its words, or a word list, told apart by content; also from a URL.
 
     Raises:
