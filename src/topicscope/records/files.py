@@ -1,4 +1,4 @@
-"""Atomic writers and safe readers for JSON, JSON lines and npz. Never pickle.
+"""Atomic writers for JSON, JSON lines and npz, and readers of JSON; `arrays` reads npz. Never pickle.
 
 A file is written beside its target and renamed over it, so that a reader (or a killed run) sees the old file or
 the new one, never half of one.
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import InputError
+from topicscope.records.places import require_regular_file
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -72,6 +73,7 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compressed: bool 
 
 def read_json(path: Path) -> Any:
     """Read one JSON document, or say which line is not JSON."""
+    require_regular_file(path, "a JSON file")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -94,30 +96,6 @@ def read_jsonl(path: Path) -> list[Any]:
     return rows
 
 
-def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Read every array of an npz file; pickled content is refused.
-
-    Raises:
-        InputError: no such file, not an npz file of plain arrays, or one that unpacks to more than the memory.
-    """
-    try:
-        # Opened here, because numpy leaves the file open when it is a broken archive.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            size = sum(member.file_size for member in archive.zip.infolist())
-            if size > memory_bytes():
-                raise ValueError(f"it unpacks to {size} bytes, more than the memory of this machine")
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError as error:
-        raise InputError("file not found", received=str(path), expected="an npz file") from error
-    except Exception as error:  # a damaged archive fails in a dozen ways: zlib, struct, tokenize, MemoryError, …
-        raise InputError(
-            "not an npz file of plain arrays",
-            received=str(error),
-            where=str(path),
-            advice="write it with numpy.savez or with topicscope; pickled arrays are never read",
-        ) from error
-
-
 def dump_json(document: Any, indent: int | None = None) -> str:
     """JSON text with NaN and infinities as null and numpy scalars and arrays as numbers and lists."""
     return json.dumps(_plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
@@ -127,14 +105,6 @@ def sha256_of_file(path: Path) -> str:
     """Hexadecimal sha256 of a file's bytes, read in blocks."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def memory_bytes() -> int:
-    """The memory of this machine, or what 64 bits can count where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return 2**63
 
 
 def _plain(value: Any) -> Any:

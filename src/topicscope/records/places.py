@@ -7,7 +7,9 @@ written down of a URL holds no password and no query.
 
 import errno
 import io
+import os
 import re
+import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -189,14 +191,54 @@ def kind_of(place: Place) -> Literal["file", "folder"] | None:
             return None
 
 
-def files_below(place: Place) -> list[tuple[str, Place]]:
+def require_regular_file(place: str | Place, expected: str = "a file") -> None:
+    """Refuse what is no regular file and would be waited for, or read, without end: a pipe, a socket, a device.
+
+    Nothing is opened. What is missing, or a folder, is left to whoever opens it.
+
+    Raises:
+        InputError: a named pipe, a socket or a device lies there, also behind a link.
+    """
+    kind = special_kind(place)
+    if kind is not None:
+        raise InputError(
+            "not a regular file",
+            received=f"{place}, {kind}",
+            expected=f"{expected}, which can be read more than once",
+            advice="write its content to a file and give that",
+        )
+
+
+def special_kind(place: str | Place) -> str | None:
+    """What lies at a path of this machine, in words, if it is neither a file nor a folder; None for all else."""
+    if not isinstance(place, (str, Path)):
+        return None
+    try:
+        mode = os.stat(place).st_mode
+    except (OSError, ValueError):
+        return None
+    for is_kind, kind in (
+        (stat.S_ISFIFO, "a named pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    ):
+        if is_kind(mode):
+            return kind
+    return None
+
+
+def files_below(place: Place, *, special: bool = False) -> list[tuple[str, Place]]:
     """All files of a folder and its subfolders: (path inside the folder, file), in the order of these paths.
+
+    special: also pipes, sockets and devices, see `special_kind`, for a caller that counts what it leaves out.
 
     Raises:
         InputError: a storage that cannot be asked.
     """
     if isinstance(place, Path):
-        found: list[tuple[str, Place]] = [(p.relative_to(place).as_posix(), p) for p in place.rglob("*") if p.is_file()]
+        paths = [p for p in place.rglob("*") if p.is_file() or (special and special_kind(p))]
+        found: list[tuple[str, Place]] = [(p.relative_to(place).as_posix(), p) for p in paths]
     else:
         with reaching(place):
             names = [name[len(place.path.rstrip("/")) :].lstrip("/") for name in place.fs.find(place.path)]
@@ -210,9 +252,11 @@ def open_place(place: Place, *, seeks: bool = False) -> io.BufferedIOBase | io.R
     seeks: read here and there, so that nothing beyond what is asked for should be fetched.
 
     Raises:
+        InputError: a pipe, a socket or a device.
         OSError: it cannot be read, now or later; of a storage whatever its package raises, and that it ended too early.
     """
     if isinstance(place, Path):
+        require_regular_file(place)
         return open(place, "rb")
     try:
         raw = _Watched(place.open("rb", cache_type="none") if seeks else place.open("rb"))
