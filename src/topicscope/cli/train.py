@@ -13,6 +13,7 @@ from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_
 from topicscope.cli.places import Location, command_line, stored, where
 from topicscope.errors import InputError
 from topicscope.records import write_json
+from topicscope.records.places import require_regular_file
 from topicscope.records.run_record import SUMMARY, RunRecord
 from topicscope.report.training import write_run
 from topicscope.training.loop import SEEDS_PER_TASK
@@ -68,6 +69,7 @@ def train(
     """
     if resume and out is None:
         raise InputError("--resume needs the folder of the run", expected="--out DIR")
+    require_regular_file(recipe, "a TOML file")
     chosen = load_recipe(recipe, set_)
     if seeds_per_task is not None and cluster is None:
         raise InputError(

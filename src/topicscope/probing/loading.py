@@ -16,6 +16,7 @@ from topicscope.errors import InputError
 from topicscope.probing.families import family_of
 from topicscope.probing.hub import why_unreachable
 from topicscope.probing.model import ModelView, view_model
+from topicscope.records.places import require_regular_file
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 TOKENIZER_FILES = (
@@ -61,6 +62,7 @@ def load_model(
     _check_device(device)
     name, revision = pinned(name, revision)
     folder = Path(name).expanduser()
+    require_regular_file(folder, "a model folder, or a name on the hub")
     local = folder.is_dir()
     if local:
         _check_folder(folder)
