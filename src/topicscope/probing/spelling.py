@@ -44,8 +44,12 @@ class Spelling:
         """The one token that each word is, with a space in front and bare; None where it is several, or none."""
         # Sets truncation, padding and special tokens of the backend as for one word alone.
         self._tokenizer.encode("", add_special_tokens=False, split_special_tokens=True)
-        spaced = self._single([f" {word}" for word in words])
-        return spaced, spaced if self._drops_spaces else self._single(words)
+        if self._splits_as_bert():
+            # A space in front is dropped, so both forms are the same.
+            rows = (words[i : i + _TEXTS_PER_CALL] for i in range(0, len(words), _TEXTS_PER_CALL))
+            bare = [token for row in rows for token in self._single_of_bert(row)]
+            return bare, bare
+        return self._single([f" {word}" for word in words]), self._single(words)
 
     def _single(self, texts: Sequence[str]) -> list[int | None]:
         """The only token of each text.
@@ -65,12 +69,32 @@ class Spelling:
             found += ids
         return found
 
-    @property
-    def _drops_spaces(self) -> bool:
-        """Whether a space in front of a word cannot change its tokens, as in BERT, which splits at spaces."""
+    def _single_of_bert(self, words: Sequence[str]) -> list[int | None]:
+        """`_single`, three times as fast: words are normalised together, and those of letters go to the model alone."""
         backend = self._tokenizer.backend_tokenizer
-        return isinstance(backend.pre_tokenizer, BertPreTokenizer) and (
-            backend.normalizer is None or isinstance(backend.normalizer, BertNormalizer)
+        normalised = backend.normalizer.normalize_str(" ".join(words)).split(" ")
+        if len(normalised) != len(words):  # spaces inside a word, or that BERT puts around Chinese letters
+            return self._single(words)
+        found: list[int | None] = [None] * len(words)
+        others = []
+        for i, word in enumerate(normalised):
+            if word.isalnum():  # nothing at which BERT splits
+                tokens = backend.model.tokenize(word)
+                found[i] = tokens[0].id if len(tokens) == 1 else None
+            else:
+                others.append(i)
+        if others:
+            for i, token in zip(others, self._single([words[i] for i in others]), strict=True):
+                found[i] = token
+        return found
+
+    def _splits_as_bert(self) -> bool:
+        """Whether text is split at spaces and punctuation alone, as BERT's tokenizer does, and no words were added."""
+        backend = self._tokenizer.backend_tokenizer
+        return (
+            isinstance(backend.pre_tokenizer, BertPreTokenizer)
+            and isinstance(backend.normalizer, BertNormalizer)
+            and all(token.special for token in backend.get_added_tokens_decoder().values())
         )
 
     def fault(self, token_id: int, word: str) -> str | None:
