@@ -6,11 +6,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 import tiny
 from topicscope.errors import InputError
-from topicscope.probing.alignment import AlignedUnit, Coverage, align_units, word_token_ids
+from topicscope.probing import alignment
+from topicscope.probing import spelling as spelling_module
+from topicscope.probing.alignment import AlignedUnit, Coverage, TokenForm, WordTokens, align_units, word_token_ids
 from topicscope.probing.batches import make_batches
+from topicscope.probing.spelling import Spelling
+from topicscope.progress import SilentProgress
 from topicscope.topics.units import Unit
 from topicscope.topics.words import Word, normalise_word, split_words
 
@@ -266,6 +271,86 @@ def test_every_word_looked_up_is_found_or_counted(tokenizer: Any) -> None:
     assert len(result.found) + sum(result.lost.values()) == len(set(words))
     assert len({form.token_id for form in result.found.values()}) == len(result.found)
     assert result.lost["same_token"] == (style(tokenizer) != "bytes")  # café beside cafe
+
+
+def looked_up_one_by_one(tokenizer: Any, words: list[str]) -> WordTokens:
+    """Slow twin of `word_token_ids`: a call of the tokenizer for each form of each word."""
+    spelling = Spelling(tokenizer)
+    found: dict[str, TokenForm] = {}
+    lost = dict.fromkeys(("pieces", "unknown", "drift", "same_token"), 0)
+    for word in dict.fromkeys(words):
+        reasons = []
+        for text in (f" {word}", word):
+            ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+            reason = spelling.fault(ids[0], word) if len(ids) == 1 else "pieces"
+            if reason is None and ids[0] in {form.token_id for form in found.values()}:
+                reason = "same_token"
+            if reason is None:
+                raw = str(tokenizer.convert_ids_to_tokens(ids[0]))
+                found[word] = TokenForm(ids[0], "spaced" if raw.startswith(("Ġ", "▁")) else "bare")
+                break
+            reasons.append(reason)
+        else:
+            lost[next((reason for reason in reasons if reason != "pieces"), "pieces")] += 1
+    return WordTokens(found, lost)
+
+
+ODD_WORDS = [
+    *PIECES,
+    *("##ing", "▁the", "Ġthe", " river", "river ", "river bank", "the river", "", "\u00ad", "\u0301x", "x\u0301"),
+    *("[UNK]", "[MASK] river", "🎹🎹", "жук", "𝒳", "\x00", "river\tbank", "a" * 300, "moon", "Moon", "CAFE", "10"),
+]
+
+
+def lookup_tokenizers() -> dict[str, Any]:
+    """All styles, one that pads and cuts, and one to which ordinary words were added."""
+    found = {name: copy.deepcopy(tokenizer) for name, tokenizer in TOKENIZERS.items()} | {"gpt2": copy.deepcopy(GPT2)}
+    found |= {"set up": copy.deepcopy(TOKENIZERS["wordpiece"]), "added": copy.deepcopy(TOKENIZERS["wordpiece"])}
+    found["set up"].backend_tokenizer.enable_padding(length=9)
+    found["set up"].backend_tokenizer.enable_truncation(3)
+    found["added"].add_tokens(["riverbank", "castles", AddedToken("jazz", lstrip=True, single_word=True)])
+    found["no normaliser"] = copy.deepcopy(TOKENIZERS["wordpiece"])
+    found["no normaliser"].backend_tokenizer.normalizer = None  # type: ignore[assignment]
+    return found
+
+
+LOOKUP_TOKENIZERS = lookup_tokenizers()
+
+
+@pytest.mark.parametrize("tokenizer", LOOKUP_TOKENIZERS.values(), ids=LOOKUP_TOKENIZERS)
+def test_words_looked_up_together_are_those_looked_up_one_by_one(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*tiny.WORDS, *ODD_WORDS, "riverbank", "jazz", "jazzy", "riverbanks", *tiny.WORDS[:5]]
+    expected = looked_up_one_by_one(copy.deepcopy(tokenizer), words)
+    for at_once, block in ((128, 16_384), (3, 7), (1, 1)):
+        monkeypatch.setattr(spelling_module, "_TEXTS_PER_CALL", at_once)
+        monkeypatch.setattr(alignment, "WORDS_PER_BLOCK", block)
+        assert word_token_ids(tokenizer, words) == expected
+        assert list(word_token_ids(tokenizer, words).found) == list(expected.found)
+
+
+def test_many_words_take_few_calls_of_the_tokenizer_and_show_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = TOKENIZERS["wordpiece"]
+    words = [f"w{'abcdefghij'[i % 10]}{'abcdefghij'[i // 10 % 10]}{'x' * (i // 100)}" for i in range(1000)]
+    calls: list[str] = []
+    encode = type(tokenizer)._encode_plus
+
+    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append("call")
+        return encode(self, *arguments, **options)
+
+    monkeypatch.setattr(type(tokenizer), "_encode_plus", counted)
+    monkeypatch.setattr(alignment, "WORDS_PER_BLOCK", 400)
+    seen: list[float] = []
+
+    class Watching(SilentProgress):
+        def update(self, task: str, done: float) -> None:
+            seen.append(done)
+
+    word_token_ids(tokenizer, words, Watching())
+    assert len(calls) <= 3
+    assert seen == [400, 800, 1000]
 
 
 @given(lengths=st.lists(st.integers(1, 30), max_size=20), batch_size=st.integers(1, 7), max_tokens=st.integers(1, 90))

@@ -1,23 +1,18 @@
 """Small files that unpack to huge ones: bounded, counted, and the documents beside them are still read."""
 
-import io
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from topics.text_files import write
 from topicscope.errors import InputError
-from topicscope.records.files import memory_bytes
 from topicscope.topics import readers
 from topicscope.topics.text import open_corpus
-from topicscope.topics.topics_file import load_any
 
 LIMIT = 10_000
 HUGE = b"river " * 400_000
@@ -102,23 +97,6 @@ def test_memory_stays_far_below_what_a_bomb_unpacks_to(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 50
-
-
-def test_a_topics_file_that_unpacks_to_more_than_the_memory(tmp_path: Path) -> None:
-    """Its directory claims so; nothing is unpacked to find out."""
-    buffer = io.BytesIO()
-    np.savez(buffer, phi=np.ones((2, 2)))
-    with zipfile.ZipFile(buffer) as archive:
-        (member,) = archive.infolist()
-    claimed = memory_bytes() + 1
-    data = buffer.getvalue()
-    # The size in the central directory: 32 bits, so a small stand-in for the memory is compared instead.
-    assert member.file_size < claimed
-    (tmp_path / "topics.npz").write_bytes(data)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topicscope.records.files.memory_bytes", lambda: member.file_size - 1)
-        with pytest.raises(InputError, match=r"(?s)npz.*more than the memory"):
-            load_any(tmp_path / "topics.npz")
 
 
 def test_the_limit_itself_is_checked(tmp_path: Path) -> None:

@@ -68,6 +68,12 @@ def test_the_regular_expression_is_the_slow_scanner(text: str) -> None:
 
 
 @given(st.text())
+def test_normalising_is_the_same_for_plain_letters(text: str) -> None:
+    """The short way for ASCII against the long one, which a letter beyond ASCII forces."""
+    assert normalise_word(f"{text}ж") == f"{normalise_word(text)}ж" or not text.isascii()
+
+
+@given(st.text())
 def test_normalising_twice_changes_nothing(text: str) -> None:
     once = normalise_word(text)
     assert normalise_word(once) == once

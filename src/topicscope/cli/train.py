@@ -13,6 +13,7 @@ from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_
 from topicscope.cli.places import OutFolder, command_line
 from topicscope.errors import InputError
 from topicscope.records import write_json
+from topicscope.records.contents import RUN
 from topicscope.records.run_record import SUMMARY, RunRecord
 from topicscope.report.training import write_run
 from topicscope.training.loop import SEEDS_PER_TASK
@@ -49,7 +50,7 @@ def train(
     resume
         Continue the run in --out, to the same numbers as an unbroken one.
     overwrite
-        Replace what is in --out.
+        Replace an earlier run in --out; a folder with anything else in it is refused.
     set_
         Change one value of the recipe, table.key=value, such as training.steps=2000; may be given several times.
     cluster
@@ -94,6 +95,7 @@ def train(
         add_theory(record, chosen)
         write_json(target / SUMMARY, record.document())
         page = write_run(target, record).name
+        RUN.add_to_list(target, page)
     if json:
         print_json(record.document())
     else:

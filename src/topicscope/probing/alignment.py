@@ -20,12 +20,15 @@ from transformers import PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
 from topicscope.probing.spelling import Spelling
+from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.topics.units import Unit
 from topicscope.topics.words import WordSplitter, normalise_word, split_words
 
 LOST_REASONS = ("pieces", "merged", "unknown", "drift")
 # Stands in `AlignedUnit.words` at the second and every later token of a word of several tokens.
 LATER_PIECE = ""
+WORDS_PER_BLOCK = 16_384
+_PIECES = [None, None]
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,9 @@ def align_units(
     return aligned, coverage
 
 
-def word_token_ids(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> WordTokens:
+def word_token_ids(
+    tokenizer: PreTrainedTokenizerBase, words: Sequence[str], progress: Progress | None = None
+) -> WordTokens:
     """The token of each word, for the comparison of embeddings.
 
     Where a tokenizer has two rows for a word, one with a leading space ("Ġthe") and one without ("the"), the spaced
@@ -154,24 +159,33 @@ def word_token_ids(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> 
         InputError: a slow tokenizer.
     """
     spelling = Spelling(tokenizer)
+    progress = SilentProgress() if progress is None else progress
     found: dict[str, TokenForm] = {}
     lost = dict.fromkeys(("pieces", "unknown", "drift", "same_token"), 0)
     taken: set[int] = set()
-    for word in dict.fromkeys(words):
-        reasons = []
-        for text in (f" {word}", word):
-            ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-            reason = spelling.fault(ids[0], word) if len(ids) == 1 else "pieces"
-            if reason is None and ids[0] in taken:
-                reason = "same_token"
-            if reason is None:
-                raw = str(tokenizer.convert_ids_to_tokens(ids[0]))
-                found[word] = TokenForm(ids[0], "spaced" if raw.startswith(("Ġ", "▁")) else "bare")
-                taken.add(ids[0])
-                break
-            reasons.append(reason)
-        else:
-            lost[next((reason for reason in reasons if reason != "pieces"), "pieces")] += 1
+    distinct = list(dict.fromkeys(words))
+    with tracked(progress, "look up words", len(distinct), "words"):
+        for start in range(0, len(distinct), WORDS_PER_BLOCK):
+            block = distinct[start : start + WORDS_PER_BLOCK]
+            for word, *forms in zip(block, *spelling.single_tokens(block), strict=True):
+                if forms == _PIECES:
+                    lost["pieces"] += 1
+                    continue
+                reasons = []
+                for token in forms:
+                    reason = "pieces" if token is None else spelling.fault(token, word)
+                    if reason is None and token in taken:
+                        reason = "same_token"
+                    if reason is None:
+                        assert token is not None
+                        raw = str(tokenizer.convert_ids_to_tokens(token))
+                        found[word] = TokenForm(token, "spaced" if raw.startswith(("Ġ", "▁")) else "bare")
+                        taken.add(token)
+                        break
+                    reasons.append(reason)
+                else:
+                    lost[next((reason for reason in reasons if reason != "pieces"), "pieces")] += 1
+            progress.update("look up words", start + len(block))
     return WordTokens(found, lost)
 
 

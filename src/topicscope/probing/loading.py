@@ -1,5 +1,8 @@
 """Load a model and its tokenizer by hub name or from a folder, and say clearly what is wrong when it fails."""
 
+import pickle
+import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +16,7 @@ from topicscope.errors import InputError
 from topicscope.probing.families import family_of
 from topicscope.probing.hub import why_unreachable
 from topicscope.probing.model import ModelView, view_model
+from topicscope.records.files import require_regular_file
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 TOKENIZER_FILES = (
@@ -22,6 +26,15 @@ TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer.model",
     "sentencepiece.bpe.model",
+)
+
+# Errors of torch and numpy that refuse a pickle, what it asked for, and their advice to load it all the same.
+_UNPICKLES = re.compile(r"weights_only|allow_pickle|pickled")
+_ASKED = re.compile(r"GLOBAL ([\w.]+)")
+_SENTENCES = re.compile(r"(?<=[.!?])\s+")
+_UNSAFE = re.compile(
+    r"weights_only|allow_pickle|trust_remote_code|pickle\.load|torch\.load|arbitrary code|trust the|trusted|unsafe",
+    re.IGNORECASE,
 )
 
 
@@ -49,6 +62,7 @@ def load_model(
     _check_device(device)
     name, revision = pinned(name, revision)
     folder = Path(name).expanduser()
+    require_regular_file(folder, "a model folder, or a name on the hub")
     local = folder.is_dir()
     if local:
         _check_folder(folder)
@@ -145,24 +159,60 @@ def _attempt(name: str, what: str, load: Any) -> Any:
         return load()
     except InputError:
         raise
-    except OSError as error:
-        raise _NotFoundError(
-            f"the {what} of the model could not be found",
-            received=name,
-            expected="a folder, a model in the local cache, or a name on the hub while online",
-            where=_first_line(error),
-            advice="check the spelling; without network give a folder, or load the model once while online "
-            "(unset HF_HUB_OFFLINE); a private model needs `hf auth login`",
-        ) from error
-    except Exception as error:  # corrupt files raise whatever their reader raises
-        raise InputError(
-            f"the {what} of the model could not be read",
-            received=name,
-            where=f"{type(error).__name__}: {_first_line(error)}",
-            advice=f"to run the code that comes with the model, repeat its name: --trust-remote-code {name}"
-            if "trust_remote_code" in str(error)
-            else "check that the files are whole and that this version of transformers knows the model",
-        ) from error
+    except Exception as error:
+        refused = _pickle_refusal(error)
+        if refused is not None:
+            raise _pickled(name, what, refused) from None  # what caused it says how to run the code all the same
+        if isinstance(error, OSError):
+            raise _not_found(name, what, error) from error
+        raise _unreadable(name, what, error) from error
+
+
+def _not_found(name: str, what: str, error: OSError) -> InputError:
+    return _NotFoundError(
+        f"the {what} of the model could not be found",
+        received=name,
+        expected="a folder, a model in the local cache, or a name on the hub while online",
+        where=_first_line(error),
+        advice="check the spelling; without network give a folder, or load the model once while online "
+        "(unset HF_HUB_OFFLINE); a private model needs `hf auth login`",
+    )
+
+
+def _unreadable(name: str, what: str, error: Exception) -> InputError:
+    """Corrupt files raise whatever their reader raises."""
+    return InputError(
+        f"the {what} of the model could not be read",
+        received=name,
+        where=f"{type(error).__name__}: {_first_line(error)}",
+        advice=f"to run the code that comes with the model, repeat its name: --trust-remote-code {name}"
+        if "trust_remote_code" in str(error)
+        else "check that the files are whole and that this version of transformers knows the model",
+    )
+
+
+def _pickled(name: str, what: str, refused: str) -> InputError:
+    return InputError(
+        f"the {what} of the model are pickled, and the pickle holds more than tensors, or is damaged",
+        received=refused,
+        expected="model.safetensors, or a pickle of tensors alone: any other can run code, so it is never loaded",
+        where=name,
+        advice="ask whoever published the model for model.safetensors, which `model.save_pretrained(folder)` writes; "
+        "if the file should hold tensors alone, copy or download it again",
+    )
+
+
+def _pickle_refusal(error: BaseException) -> str | None:
+    """What a pickle asked for, where an error or one behind it refuses to unpickle; else None."""
+    chain: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in chain:
+        chain.append(following)
+        following = following.__cause__ or following.__context__
+    if not any(isinstance(e, pickle.UnpicklingError) or _UNPICKLES.search(str(e)) for e in chain):
+        return None
+    asked = next((found for e in chain if (found := _ASKED.search(str(e)))), None)
+    return f"a pickle that asks for {asked[1]}" if asked else "a file that is no pickle of tensors alone"
 
 
 def _check_folder(folder: Path) -> None:
@@ -208,7 +258,12 @@ def _check_device(device: str) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of what an error says, without advice to run code that came with a file."""
+    for line in str(error).strip().splitlines():
+        kept = " ".join(said for said in _SENTENCES.split(line.strip()) if not _UNSAFE.search(said))
+        if kept:
+            return kept
+    return type(error).__name__
 
 
 @contextmanager
@@ -218,7 +273,9 @@ def _quiet() -> Iterator[None]:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected pickle protocol")  # such a file is refused or it loads
+            yield
     finally:
         logging.set_verbosity(verbosity)
         if bar:

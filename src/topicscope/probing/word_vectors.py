@@ -10,6 +10,7 @@ from jaxtyping import Float, Float32
 from topicscope.probing.alignment import TokenForm, word_token_ids
 from topicscope.probing.lookup import Configuration
 from topicscope.probing.model import ModelView
+from topicscope.progress import Progress
 
 RANDOM_WORDS = 1000
 FIRST_POSITION = 0
@@ -48,6 +49,7 @@ class ComparedWords:
         counts: Mapping[str, int] | None = None,
         *,
         seed: int = 0,
+        progress: Progress | None = None,
     ) -> "ComparedWords":
         """Every word with a topic, and at most `RANDOM_WORDS` words of the text drawn with `seed`."""
         counts = {} if counts is None else counts
@@ -55,7 +57,7 @@ class ComparedWords:
         draw = np.random.default_rng(seed).permutation(len(in_text))[:RANDOM_WORDS]
         random = [in_text[i] for i in draw.tolist()]
         words = tuple(dict.fromkeys([*(w for c in configurations for w in c.assignment.words), *random]))
-        return cls(words, frozenset(random), word_token_ids(view.tokenizer, words).found, counts)
+        return cls(words, frozenset(random), word_token_ids(view.tokenizer, words, progress).found, counts)
 
     def frequencies(self, words: Sequence[str]) -> Float[np.ndarray, "word"] | None:
         """Occurrences of these words, 0 for one that the text does not have; None where there is no text."""

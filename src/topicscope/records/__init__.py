@@ -1,9 +1,9 @@
 """What a result is on disk: atomic files, output folders, manifests. Imports nothing of topicscope but errors."""
 
+from topicscope.records.arrays import read_npy, read_npz
 from topicscope.records.files import (
     read_json,
     read_jsonl,
-    read_npz,
     sha256_of_file,
     write_bytes,
     write_json,
@@ -22,6 +22,7 @@ __all__ = [
     "prepare_output_folder",
     "read_json",
     "read_jsonl",
+    "read_npy",
     "read_npz",
     "replaced_folder",
     "sha256_of_file",

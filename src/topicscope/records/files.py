@@ -1,4 +1,4 @@
-"""Atomic writers and safe readers for JSON, JSON lines and npz. Never pickle.
+"""Atomic writers for JSON, JSON lines and npz, and readers of JSON; `arrays` reads npz. Never pickle.
 
 A file is written beside its target and renamed over it, so that a reader (or a killed run) sees the old file or
 the new one, never half of one.
@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,11 +19,14 @@ import numpy as np
 
 from topicscope.errors import InputError
 
+# The end of the name of a file or folder that is not yet whole: .NAME.XXXXXXXX.unfinished
+HALF_WRITTEN = ".unfinished"
+
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path` atomically and durably (fsync before the rename)."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=HALF_WRITTEN)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
@@ -37,7 +41,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def remove_unfinished(folder: Path, pattern: str) -> None:
     """Remove what `write_bytes`, killed half-way, left of files whose names match `pattern`."""
-    for path in folder.glob(f".{pattern}.????????"):  # mkstemp's eight random characters
+    for path in folder.glob(f".{pattern}.????????{HALF_WRITTEN}"):  # mkstemp's eight random characters
         path.unlink(missing_ok=True)
 
 
@@ -72,6 +76,7 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compressed: bool 
 
 def read_json(path: Path) -> Any:
     """Read one JSON document, or say which line is not JSON."""
+    require_regular_file(path, "a JSON file")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -94,30 +99,6 @@ def read_jsonl(path: Path) -> list[Any]:
     return rows
 
 
-def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Read every array of an npz file; pickled content is refused.
-
-    Raises:
-        InputError: no such file, not an npz file of plain arrays, or one that unpacks to more than the memory.
-    """
-    try:
-        # Opened here, because numpy leaves the file open when it is a broken archive.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            size = sum(member.file_size for member in archive.zip.infolist())
-            if size > memory_bytes():
-                raise ValueError(f"it unpacks to {size} bytes, more than the memory of this machine")
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError as error:
-        raise InputError("file not found", received=str(path), expected="an npz file") from error
-    except Exception as error:  # a damaged archive fails in a dozen ways: zlib, struct, tokenize, MemoryError, …
-        raise InputError(
-            "not an npz file of plain arrays",
-            received=str(error),
-            where=str(path),
-            advice="write it with numpy.savez or with topicscope; pickled arrays are never read",
-        ) from error
-
-
 def dump_json(document: Any, indent: int | None = None) -> str:
     """JSON text with NaN and infinities as null and numpy scalars and arrays as numbers and lists."""
     return json.dumps(_plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
@@ -127,14 +108,6 @@ def sha256_of_file(path: Path) -> str:
     """Hexadecimal sha256 of a file's bytes, read in blocks."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def memory_bytes() -> int:
-    """The memory of this machine, or what 64 bits can count where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return 2**63
 
 
 def _plain(value: Any) -> Any:
@@ -157,3 +130,40 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def special_kind(path: object) -> str | None:
+    """What lies at a path of this machine, in words, if it is neither a file nor a folder; None for all else."""
+    if not isinstance(path, (str, Path)):
+        return None
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return None
+    for is_kind, kind in (
+        (stat.S_ISFIFO, "a named pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    ):
+        if is_kind(mode):
+            return kind
+    return None
+
+
+def require_regular_file(place: object, expected: str = "a file") -> None:
+    """Refuse what is no regular file and would be waited for, or read, without end: a pipe, a socket, a device.
+
+    Nothing is opened. What is missing, or a folder, is left to whoever opens it.
+
+    Raises:
+        InputError: a named pipe, a socket or a device lies there, also behind a link.
+    """
+    kind = special_kind(place)
+    if kind is not None:
+        raise InputError(
+            "not a regular file",
+            received=f"{place}, {kind}",
+            expected=f"{expected}, which can be read more than once",
+            advice="write its content to a file and give that",
+        )

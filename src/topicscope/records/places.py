@@ -7,6 +7,7 @@ holds no password and no query. Results are written to, and read from, paths of 
 
 import errno
 import io
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ import fsspec
 from fsspec.registry import known_implementations
 
 from topicscope.errors import InputError, TopicscopeError
-from topicscope.records.folder import TemporaryFolder
+from topicscope.records.files import require_regular_file, special_kind
+from topicscope.records.folder import TemporaryFolder, recover
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _CHAIN = re.compile(r"([A-Za-z0-9+.-]+::|[A-Za-z0-9+.-]+://.*::).*://")
@@ -143,17 +145,20 @@ def output_path(location: str | Path, kind: Literal["folder", "file"] = "folder"
 
 
 def result_path(location: str | Path) -> Path:
-    """The folder of this machine that holds a result.
+    """The folder of this machine that holds a result; one that was moved aside by a process that died is put back.
 
     Raises:
         InputError: a URL.
     """
-    return _local(
+    path = _local(
         location,
         "results are read from this machine only",
         "a folder of this machine",
         "copy the folder to this machine first, for example with `aws s3 sync`",
     )
+    if not path.exists():
+        recover(Path(os.path.realpath(path)))
+    return path
 
 
 def _local(location: str | Path, summary: str, expected: str, advice: str) -> Path:
@@ -243,18 +248,21 @@ def kind_of(place: Place) -> Literal["file", "folder"] | None:
             return None
 
 
-def files_below(place: Place) -> list[tuple[str, Place]]:
+def files_below(place: Place, *, special: bool = False) -> list[tuple[str, Place]]:
     """All files of a folder and its subfolders: (path inside the folder, file), in the order of these paths.
+
+    special: also pipes, sockets and devices, see `special_kind`, for a caller that counts what it leaves out.
 
     Raises:
         InputError: a storage that cannot be asked.
     """
     if isinstance(place, Path):
-        found: list[tuple[str, Place]] = [(p.relative_to(place).as_posix(), p) for p in place.rglob("*") if p.is_file()]
+        paths = [p for p in place.rglob("*") if p.is_file() or (special and special_kind(p))]
+        found: list[tuple[str, Place]] = [(p.relative_to(place).as_posix(), p) for p in paths]
     else:
         with reaching(place):
-            paths = [path for path in place.fs.find(place.path) if not path.endswith("/")]
-        found = [file for path in paths if (file := inside(place, path))[0]]
+            names = [path for path in place.fs.find(place.path) if not path.endswith("/")]
+        found = [file for path in names if (file := inside(place, path))[0]]
     return sorted(found, key=lambda file: PurePosixPath(file[0]))
 
 
@@ -270,9 +278,11 @@ def open_place(place: Place, *, seeks: bool = False) -> io.BufferedIOBase | io.R
     seeks: read here and there, so that nothing beyond what is asked for should be fetched.
 
     Raises:
+        InputError: a pipe, a socket or a device.
         OSError: it cannot be read, now or later; of a storage whatever its package raises, and that it ended too early.
     """
     if isinstance(place, Path):
+        require_regular_file(place)
         return open(place, "rb")
     try:
         more = {"cache_type": "none"} if seeks else {}

@@ -21,10 +21,10 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from topicscope.errors import InputError
+from topicscope.records.arrays import read_npz
 from topicscope.records.files import (
     read_json,
     read_jsonl,
-    read_npz,
     write_bytes,
     write_json,
     write_jsonl,

@@ -27,6 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from topicscope.claims.recipes import recipe_path
 from topicscope.errors import InputError
+from topicscope.records.files import require_regular_file
 from topicscope.training.recipe import Recipe
 
 MOST_SETTINGS = 100_000
@@ -164,6 +165,7 @@ def load_spec(path: Path | str) -> SweepSpec:
             nowhere.
     """
     path = Path(path)
+    require_regular_file(path, "a TOML file")
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:

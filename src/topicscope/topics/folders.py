@@ -8,7 +8,17 @@ from functools import partial
 from pathlib import Path
 
 from topicscope.errors import InputError
-from topicscope.records.places import Place, Url, files_below, inside, kind_of, name_of, reaching, shown
+from topicscope.records.files import require_regular_file, special_kind
+from topicscope.records.places import (
+    Place,
+    Url,
+    files_below,
+    inside,
+    kind_of,
+    name_of,
+    reaching,
+    shown,
+)
 from topicscope.topics.readers import READERS, Reader, kind_by_name, row_document
 from topicscope.topics.source import Document, Faults, Source, check_encoding, not_decodable, open_bytes
 
@@ -28,9 +38,10 @@ def reader_of(source: Source) -> Reader:
     """
     check_encoding(source.encoding)
     path = source.path
+    require_regular_file(path, "a file or folder of text")
     kind = kind_of(path)
     if kind == "folder":
-        return partial(_read_listed, files_below)
+        return partial(_read_listed, partial(files_below, special=True))
     if kind is None and _PATTERN.search(str(path)):
         return partial(_read_listed, files_matching)
     if kind is None:
@@ -61,7 +72,7 @@ def files_matching(pattern: Place) -> Files:
     if isinstance(pattern, Path):
         base = next(parent for parent in pattern.parents if not _PATTERN.search(str(parent)))
         paths = base.glob(pattern.relative_to(base).as_posix())
-        found = [(path.relative_to(base).as_posix(), path) for path in paths if path.is_file()]
+        found = [(path.relative_to(base).as_posix(), path) for path in paths if path.is_file() or special_kind(path)]
     else:
         with reaching(pattern):
             there = [path for path, of in pattern.fs.glob(pattern.path, detail=True).items() if of["type"] == "file"]
@@ -76,7 +87,10 @@ def files_matching(pattern: Place) -> Files:
 
 def _read_listed(listed: Callable[[Place], Files], source: Source, faults: Faults) -> Iterator[Document]:
     """Documents of the files that `listed` finds: each a text, or all of them shards of one kind."""
-    files = listed(source.path)
+    found = listed(source.path)
+    files = [(name, path) for name, path in found if special_kind(path) is None]
+    for _ in range(len(found) - len(files)):
+        faults.skip("not a regular file")
     kinds = Counter(kind for name, _ in files if (kind := _kind(name)) is not None)
     if len(kinds) > 1:
         del kinds[".json"]  # the description of shards of another kind

@@ -8,6 +8,7 @@ import numpy as np
 
 from topicscope.errors import InputError
 from topicscope.records import read_npz, write_npz
+from topicscope.records.arrays import Headers
 from topicscope.topics.bernoulli import bernoulli
 from topicscope.topics.documents import Documents
 from topicscope.topics.setting import Setting, Weighting
@@ -62,27 +63,10 @@ class MaskedBatch:
                 selected position is no word, or nothing is selected.
         """
         path = Path(path)
-        arrays = read_npz(path)
-        missing = [name for name in (*_FIELDS, "vocabulary_size") if name not in arrays]
-        if missing:
-            raise InputError("not a set of masked documents", received=sorted(arrays), expected=missing, where=path)
-        kinds = {**dict.fromkeys(_FIELDS[:2], "iu"), **dict.fromkeys(_FIELDS[2:], "b"), "vocabulary_size": "iu"}
-        wrong = [f"{name}: {arrays[name].dtype}" for name, kind in kinds.items() if arrays[name].dtype.kind not in kind]
-        if wrong or arrays["vocabulary_size"].ndim:
-            raise InputError(
-                "arrays of a masked set have the wrong type",
-                received=", ".join(wrong) or "several vocabulary sizes",
-                expected="integers (input_ids, labels, one vocabulary_size) and booleans (selected, attendable)",
-                where=path,
-            )
+        arrays = read_npz(path, lambda headers: _parts_of(headers, path))
         size = int(arrays["vocabulary_size"])
         ids, labels = (arrays[name].astype(np.int64) for name in _FIELDS[:2])
         selected, attendable = (arrays[name] for name in _FIELDS[2:])
-        shapes = {name: arrays[name].shape for name in _FIELDS}
-        if ids.ndim != 2 or len(set(shapes.values())) != 1:
-            raise InputError(
-                "arrays of a masked set differ in shape", received=shapes, expected="[document position]", where=path
-            )
         if ids.size and (min(ids.min(), labels.min()) < 0 or max(ids.max(), labels.max()) > size + 3):
             raise InputError(
                 "token ids outside the vocabulary",
@@ -99,6 +83,28 @@ class MaskedBatch:
         if not selected.any():
             raise InputError("nothing is selected in a masked set", expected="at least one position", where=path)
         return cls(ids, labels, selected, attendable, size)
+
+
+def _parts_of(headers: Headers, path: Path) -> list[str]:
+    """The arrays of a masked set, if their types and shapes fit each other."""
+    missing = [name for name in (*_FIELDS, "vocabulary_size") if name not in headers]
+    if missing:
+        raise InputError("not a set of masked documents", received=sorted(headers), expected=missing, where=path)
+    kinds = {**dict.fromkeys(_FIELDS[:2], "iu"), **dict.fromkeys(_FIELDS[2:], "b"), "vocabulary_size": "iu"}
+    wrong = [f"{name}: {headers[name].dtype}" for name, kind in kinds.items() if headers[name].dtype.kind not in kind]
+    if wrong or headers["vocabulary_size"].ndim:
+        raise InputError(
+            "arrays of a masked set have the wrong type",
+            received=", ".join(wrong) or "several vocabulary sizes",
+            expected="integers (input_ids, labels, one vocabulary_size) and booleans (selected, attendable)",
+            where=path,
+        )
+    shapes = {name: headers[name].shape for name in _FIELDS}
+    if len(set(shapes.values())) != 1 or len(shapes["input_ids"]) != 2:
+        raise InputError(
+            "arrays of a masked set differ in shape", received=shapes, expected="[document position]", where=path
+        )
+    return list(kinds)
 
 
 @dataclass(frozen=True, eq=False)

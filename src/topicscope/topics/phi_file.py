@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.records import read_npz
-from topicscope.topics.tables import csv_rows, file_kind, located, numbers, read_npy, texts
+from topicscope.records import read_npy, read_npz
+from topicscope.records.arrays import Headers
+from topicscope.topics.tables import csv_rows, file_kind, located, require_matrix, require_texts, texts
 from topicscope.topics.topic_model import TopicModel
 from topicscope.topics.vocabulary import Vocabulary
 
@@ -25,21 +26,36 @@ def load_phi(path: Path, alpha: float | Sequence[float] = 0.1) -> TopicModel:
     kind, where = file_kind(path), str(path)
     words: Sequence[str] | None = None
     if kind == "npy":
-        phi = numbers(read_npy(path), "phi", where)
+        phi = read_npy(path, lambda header: require_matrix(header, where))
     elif kind == "npz":
-        arrays = read_npz(path)
-        if "phi" not in arrays:
-            raise InputError("the file holds no phi", received=sorted(arrays), expected="an array phi", where=where)
-        phi = numbers(arrays["phi"], "phi", where)
+        arrays = read_npz(path, lambda headers: _chosen(headers, where))
+        phi = arrays["phi"]
         words = texts(arrays["words"], where) if "words" in arrays else None
     else:
         phi, words = _read_csv(path)
-    if phi.ndim != 2 or phi.size == 0:
-        raise InputError("phi is no matrix", received=phi.shape, expected="[topic word]", where=where)
+    require_matrix(phi, where)
     with located(where):
         vocabulary = Vocabulary.numbered(phi.shape[1]) if words is None else Vocabulary.of(words)
         alphas = np.asarray(alpha, dtype=np.float64)
         return TopicModel(phi, alphas if alphas.ndim else np.full(len(phi), alphas), vocabulary)
+
+
+def _chosen(headers: Headers, where: str) -> list[str]:
+    """phi, and the words if there are any, of a file that can hold them."""
+    if "phi" not in headers:
+        raise InputError("the file holds no phi", received=sorted(headers), expected="an array phi", where=where)
+    require_matrix(headers["phi"], where)
+    if "words" not in headers:
+        return ["phi"]
+    require_texts(headers["words"], where)
+    if headers["words"].size != headers["phi"].shape[1]:
+        raise InputError(
+            "phi and words do not fit",
+            received=f"phi of shape {headers['phi'].shape} and {headers['words'].size} words",
+            expected="[topic word] with a column a word",
+            where=where,
+        )
+    return ["phi", "words"]
 
 
 def _read_csv(path: Path) -> tuple[np.ndarray, Sequence[str] | None]:

@@ -1,4 +1,4 @@
-"""Careful reading of the plain files that hold topics: CSV, npy, lists of words, and arrays from an npz."""
+"""Careful reading of the plain files that hold topics: CSV, lists of words, and arrays from an npz or npy."""
 
 import csv
 from collections.abc import Iterator
@@ -9,14 +9,17 @@ from typing import Literal
 import numpy as np
 
 from topicscope.errors import InputError
+from topicscope.records.arrays import Header
+from topicscope.records.files import require_regular_file
 
 
 def file_kind(path: Path) -> Literal["npz", "npy", "csv"]:
     """What a file holds, by its first bytes: whatever is no npz and no npy is taken for text.
 
     Raises:
-        InputError: no such file.
+        InputError: no such file, or one that is no regular file.
     """
+    require_regular_file(path, "an npz, npy or CSV file")
     try:
         with path.open("rb") as stream:
             head = stream.read(6)
@@ -31,6 +34,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     Raises:
         InputError: no such file, not UTF-8, or not CSV.
     """
+    require_regular_file(path, "a CSV file")
     csv.field_size_limit(2**31 - 1)  # global, and readers of text lower it
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -48,6 +52,7 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         InputError: no such file, not UTF-8, or a blank line.
     """
+    require_regular_file(path, "a text file")
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -57,28 +62,27 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
-def read_npy(path: Path) -> np.ndarray:
-    """One plain array; pickled content is refused.
-
-    Raises:
-        InputError: not an npy file of a plain array.
-    """
-    try:
-        array: np.ndarray = np.load(path, allow_pickle=False)
-    except Exception as error:  # a damaged header fails in a dozen ways
-        raise InputError("not an npy file of a plain array", received=str(error), where=str(path)) from error
-    return array
-
-
 def numbers(array: np.ndarray, name: str, where: str) -> np.ndarray:
-    """The array as float64.
+    """The array as float64; the array itself where it is that already.
 
     Raises:
         InputError: it holds no real numbers.
     """
+    require_numbers(array, name, where)
+    return array.astype(np.float64, copy=False)
+
+
+def require_numbers(array: np.ndarray | Header, name: str, where: str) -> None:
+    """Refuse an array, or the header of one, that holds no real numbers."""
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} holds no numbers", received=f"dtype {array.dtype}", where=where)
-    return array.astype(np.float64)
+
+
+def require_matrix(phi: np.ndarray | Header, where: str) -> None:
+    """Refuse what is no matrix [topic, word] of at least one number."""
+    require_numbers(phi, "phi", where)
+    if phi.ndim != 2 or phi.size == 0:
+        raise InputError("phi is no matrix", received=phi.shape, expected="[topic word]", where=where)
 
 
 def texts(array: np.ndarray, where: str) -> list[str]:
@@ -87,6 +91,13 @@ def texts(array: np.ndarray, where: str) -> list[str]:
     Raises:
         InputError: it is something else.
     """
+    require_texts(array, where)
+    words: list[str] = array.tolist()
+    return words
+
+
+def require_texts(array: np.ndarray | Header, where: str) -> None:
+    """Refuse an array, or the header of one, that is no list of text."""
     if array.dtype.kind != "U" or array.ndim != 1:
         raise InputError(
             "the words are not a list of text",
@@ -94,8 +105,6 @@ def texts(array: np.ndarray, where: str) -> list[str]:
             expected="a unicode array of one axis",
             where=where,
         )
-    words: list[str] = array.tolist()
-    return words
 
 
 @contextmanager

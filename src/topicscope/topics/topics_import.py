@@ -1,6 +1,6 @@
 """Topics of other makers: any K×V matrix with its words, and labelled word lists."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,16 +8,27 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.records.files import read_npz, sha256_of_file
+from topicscope.records.arrays import Header, Headers, read_npy, read_npz
+from topicscope.records.files import sha256_of_file
 from topicscope.records.manifest import now
 from topicscope.topics.lda import Topics
-from topicscope.topics.tables import csv_rows, file_kind, located, numbers, read_lines, read_npy, texts
+from topicscope.topics.tables import (
+    csv_rows,
+    file_kind,
+    located,
+    numbers,
+    read_lines,
+    require_numbers,
+    require_texts,
+    texts,
+)
 from topicscope.topics.topic_model import TopicModel
 from topicscope.topics.vocabulary import Vocabulary
 from topicscope.topics.words import normalise_word
 
 _LABEL_HEADERS = ("", "topic", "label")
 _WORD_LIST_HEADER = ["word", "topic"]
+_MATRIX, _WORDS = ("phi", "matrix"), ("vocabulary", "words")
 
 
 @dataclass(frozen=True)
@@ -49,23 +60,13 @@ def import_matrix(path: str | Path, vocabulary_path: str | Path | None = None) -
     """
     path, where = Path(path), str(path)
     labels: tuple[str, ...] | None = None
+    given = None if vocabulary_path is None else read_lines(Path(vocabulary_path))
     if file_kind(path) == "csv":
-        words, matrix, labels = _read_matrix_csv(path, has_header=vocabulary_path is None)
+        header, matrix, labels = _read_matrix_csv(path, has_header=given is None)
+        words = header if given is None else given
     else:
-        arrays = read_npz(path) if file_kind(path) == "npz" else {"matrix": read_npy(path)}
-        matrix = numbers(_one_of(arrays, ("phi", "matrix"), where), "matrix", where)
-        words = [] if vocabulary_path else texts(_one_of(arrays, ("vocabulary", "words"), where), where)
-    if vocabulary_path is not None:
-        words = read_lines(Path(vocabulary_path))
-    if matrix.ndim != 2 or matrix.shape[1] != len(words):
-        turned = matrix.ndim == 2 and matrix.shape[0] == len(words)
-        raise InputError(
-            "matrix and words do not fit",
-            received=f"a matrix of shape {matrix.shape} and {len(words)} words",
-            expected=f"[topic, word] with {len(words)} columns",
-            where=where,
-            advice="transpose the matrix: topics are rows" if turned else None,
-        )
+        matrix, words = _read_matrix(path, given)
+    _require_fit(matrix, len(words), where)
     if not np.isfinite(matrix).all() or (matrix < 0).any():
         raise InputError(
             "the matrix has NaN, infinite or negative entries",
@@ -164,10 +165,48 @@ def _read_matrix_csv(path: Path, *, has_header: bool) -> tuple[list[str], np.nda
     return words, np.array(matrix), tuple(labels) if labelled else None
 
 
-def _one_of(arrays: dict[str, np.ndarray], names: Sequence[str], where: str) -> np.ndarray:
+def _read_matrix(path: Path, given: list[str] | None) -> tuple[np.ndarray, list[str]]:
+    """Matrix and words of an npz or npy; given: the words, where they come from elsewhere."""
+    where = str(path)
+    if file_kind(path) == "npy":
+        if given is None:
+            _one_of(("matrix",), _WORDS, where)
+        matrix = read_npy(path, lambda header: _require_fit(header, len(given or ()), where))
+        return numbers(matrix, "matrix", where), given or []
+
+    def choose(headers: Headers) -> list[str]:
+        matrix = _one_of(headers, _MATRIX, where)
+        require_numbers(headers[matrix], "matrix", where)
+        if given is not None:
+            _require_fit(headers[matrix], len(given), where)
+            return [matrix]
+        words = _one_of(headers, _WORDS, where)
+        require_texts(headers[words], where)
+        _require_fit(headers[matrix], headers[words].size, where)
+        return [matrix, words]
+
+    arrays = read_npz(path, choose)
+    matrix = numbers(arrays[_one_of(arrays, _MATRIX, where)], "matrix", where)
+    return matrix, texts(arrays[_one_of(arrays, _WORDS, where)], where) if given is None else given
+
+
+def _require_fit(matrix: np.ndarray | Header, words: int, where: str) -> None:
+    require_numbers(matrix, "matrix", where)
+    if matrix.ndim != 2 or matrix.shape[1] != words:
+        turned = matrix.ndim == 2 and matrix.shape[0] == words
+        raise InputError(
+            "matrix and words do not fit",
+            received=f"a matrix of shape {matrix.shape} and {words} words",
+            expected=f"[topic, word] with {words} columns",
+            where=where,
+            advice="transpose the matrix: topics are rows" if turned else None,
+        )
+
+
+def _one_of(arrays: Collection[str], names: Sequence[str], where: str) -> str:
     for name in names:
         if name in arrays:
-            return arrays[name]
+            return name
     raise InputError(
         f"no array {' or '.join(names)}", received=f"arrays {', '.join(arrays) or 'none'}", where=where,
         advice="name the matrix phi and the words vocabulary, or give the words in a file of their own",

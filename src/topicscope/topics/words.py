@@ -51,6 +51,8 @@ def split_words(text: str) -> list[Word]:
 
 def normalise_word(text: str) -> str:
     """The form under which words are compared: lower case, composed (NFC), plain apostrophe, no soft hyphen."""
+    if text.isascii():  # nothing to compose or to replace; a word list may have a million
+        return text.lower()
     plain = text.replace("’", "'").replace("\u00ad", "")
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", plain).lower())
 
