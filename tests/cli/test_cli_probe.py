@@ -22,7 +22,7 @@ from topicscope.probing.passes import UNITS_PER_CHUNK
 from topicscope.probing.result import ProbeResult
 
 FILES = {"result.json", "heads.csv", "circuits.csv", "documents.parquet", "moments.npz", "heads.png"}
-FILES |= {"embedding_map.npz", "report.html"}
+FILES |= {"embedding_map.npz", "report.html", "files.json"}
 LDA = ("--topics", 3, "--sweeps", 20, "--min-count", 1, "--threshold", 0.1, 0.2)
 MAIN = "from topicscope.cli import main; main()"
 NO_NETWORK = """
@@ -218,9 +218,15 @@ def test_a_folder_that_is_not_empty_is_left_alone_unless_told(
     message = capsys.readouterr().err
     assert f"{out}\n" in message
     assert "--overwrite" in message
+    assert probe(model, *options, "--overwrite") == 2
+    assert "precious" in capsys.readouterr().err
     assert [path.name for path in out.iterdir()] == ["precious"]
-    assert probe(model, *options, "--overwrite") == 0
+    (out / "precious").unlink()
+    assert probe(model, *options) == 0
+    before = (out / "result.json").read_text()
+    assert probe(model, *options, "--overwrite", "--seed", 5) == 0
     assert {path.name for path in out.iterdir()} == FILES
+    assert (out / "result.json").read_text() != before
 
 
 def test_bad_lines_are_skipped_and_counted_in_the_result(

@@ -22,7 +22,7 @@ def test_the_table_and_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "learning_rate" in printed
     assert f"page: {out / 'report.html'}" in printed
     assert {path.name for path in out.iterdir()} == {
-        *("sweep.json", "table.csv", "sweep.png", "report.html", "rows", "runs"),
+        *("sweep.json", "table.csv", "sweep.png", "report.html", "rows", "runs", "files.json"),
     }
     document = json.loads((out / "sweep.json").read_text())
     assert document["spec"]["seeds"] == 1

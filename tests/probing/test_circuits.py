@@ -187,7 +187,7 @@ def test_result_as_tables_pictures_and_files(tmp_path):
     record = json.loads((folder / "circuits.json").read_text())
     assert len(record["rows"]) == len(result.rows)
     assert {path.name for path in folder.iterdir()} == {
-        "circuits.json", "circuits.csv", "ov-encoder.png", "qk-encoder.png",
+        "circuits.json", "circuits.csv", "ov-encoder.png", "qk-encoder.png", "files.json",
     }  # fmt: skip
 
 

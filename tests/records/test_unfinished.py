@@ -9,17 +9,25 @@ from pathlib import Path
 import pytest
 
 from topicscope.errors import InputError, RunError
+from topicscope.records.contents import Layout
+from topicscope.records.files import HALF_WRITTEN
 from topicscope.records.lock import LOCK, folder_lock
-from topicscope.records.unfinished import unfinished_run
+from topicscope.records.unfinished import UnfinishedRun, unfinished_run
 
 NAMES = {"model": "a", "options": [1, None]}
+LAYOUT = Layout("topicscope test", ("record.json",), ("record.json", "shard", "part/shard", "x"))
+
+
+def staged(run: UnfinishedRun, name: str = "x", text: str = "1") -> None:
+    (run.staging / name).parent.mkdir(parents=True, exist_ok=True)
+    (run.staging / name).write_text(text)
 
 
 def dying(target: Path, error: BaseException) -> None:
     """A run that dies with something done."""
-    with unfinished_run(target) as run:
+    with unfinished_run(target, LAYOUT) as run:
         run.require_same(NAMES)
-        (run.folder / "shard").write_text("precious")
+        staged(run, "shard", "precious")
         raise error
 
 
@@ -31,14 +39,13 @@ def leave_work(target: Path) -> Path:
 
 def test_a_run_that_ends_well_leaves_only_its_result(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "run"
-    with unfinished_run(target) as run:
+    with unfinished_run(target, LAYOUT) as run:
         assert not run.resumed
-        (run.folder / "result").mkdir()
-        (run.folder / "result" / "x").write_text("1")
-        run.publish(run.folder / "result")
+        staged(run)
+        run.publish()
     assert [p.name for p in target.parent.iterdir()] == ["run"]
     assert (target / "x").read_text() == "1"
-    with pytest.raises(InputError, match="not empty"), unfinished_run(target):
+    with pytest.raises(InputError, match="not empty"), unfinished_run(target, LAYOUT):
         pass
 
 
@@ -48,17 +55,19 @@ def test_every_spelling_of_a_folder_is_fine(name: str, tmp_path: Path, monkeypat
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     target = (tmp_path / "here" / name).resolve()
-    with unfinished_run(Path(name)) as run:
-        (run.folder / "result").mkdir()
-        (run.folder / "result" / "x").write_text("1")
-        run.publish(run.folder / "result")
+    with unfinished_run(Path(name), LAYOUT) as run:
+        staged(run)
+        run.publish()
     assert (target / "x").read_text() == "1"
-    assert {p.name for p in tmp_path.rglob("*")} <= {"here", "run", "x"}
+    assert {p.name for p in tmp_path.rglob("*")} <= {"here", "run", "x", "files.json"}
 
 
 def test_bad_input_or_nothing_done_leaves_nothing_at_all(tmp_path: Path) -> None:
     for error in (InputError("no"), KeyboardInterrupt(), OSError(errno.ENOSPC, "no space")):
-        with pytest.raises((InputError, KeyboardInterrupt, RunError)), unfinished_run(tmp_path / "a" / "b" / "run"):
+        with (
+            pytest.raises((InputError, KeyboardInterrupt, RunError)),
+            unfinished_run(tmp_path / "a" / "b" / "run", LAYOUT),
+        ):
             raise error
         assert list(tmp_path.iterdir()) == []
     with pytest.raises(InputError):
@@ -69,17 +78,17 @@ def test_bad_input_or_nothing_done_leaves_nothing_at_all(tmp_path: Path) -> None
 def test_what_was_done_stays_and_can_be_gone_on_with(tmp_path: Path) -> None:
     target = tmp_path / "run"
     work = leave_work(target)
-    with pytest.raises(InputError, match=r"(?s)not finished.*--resume.*--overwrite"), unfinished_run(target):
+    with pytest.raises(InputError, match=r"(?s)not finished.*--resume.*--overwrite"), unfinished_run(target, LAYOUT):
         pass
-    with pytest.raises(InputError, match="another one"), unfinished_run(target, resume=True) as run:
+    with pytest.raises(InputError, match="another one"), unfinished_run(target, LAYOUT, resume=True) as run:
         run.require_same(NAMES | {"model": "b"})
-    assert (work / "shard").read_text() == "precious", "bad input to a resumed run costs nothing"
-    with unfinished_run(target, resume=True) as run:
+    assert (work / "result" / "shard").read_text() == "precious", "bad input to a resumed run costs nothing"
+    with unfinished_run(target, LAYOUT, resume=True) as run:
         assert run.resumed
         run.require_same(dict(reversed(NAMES.items())))
         run.keep = True
-    assert (work / "shard").read_text() == "precious"
-    with unfinished_run(target, overwrite=True) as run:
+    assert (work / "result" / "shard").read_text() == "precious"
+    with unfinished_run(target, LAYOUT, overwrite=True) as run:
         assert not run.resumed
         assert [p.name for p in run.folder.iterdir()] == [LOCK]
     assert not work.exists()
@@ -89,22 +98,71 @@ def test_a_full_disk_is_said_and_costs_nothing(tmp_path: Path) -> None:
     work = leave_work(tmp_path / "run")
     with (
         pytest.raises(RunError, match=r"(?s)No space left.*--resume") as caught,
-        unfinished_run(tmp_path / "run", resume=True),
+        unfinished_run(tmp_path / "run", LAYOUT, resume=True),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert str(work) in str(caught.value)
-    assert (work / "shard").read_text() == "precious"
+    assert (work / "result" / "shard").read_text() == "precious"
 
 
 def test_what_was_half_written_is_cleared(tmp_path: Path) -> None:
     work = leave_work(tmp_path / "run")
-    (work / "model").mkdir()
-    (work / "model" / ".state.safetensors.abcd_123").write_text("half")
-    (work / ".result.z_081pjh").mkdir()
-    (work / ".result.z_081pjh" / "x").write_text("half")
-    with unfinished_run(tmp_path / "run", resume=True) as run:
-        assert sorted(p.name for p in run.folder.rglob("*")) == [LOCK, "model", "run.json", "shard"]
+    (work / "result" / "part").mkdir()
+    (work / "result" / "part" / f".shard.abcd_123{HALF_WRITTEN}").write_text("half")
+    (work / f".result.z_081pjh{HALF_WRITTEN}").mkdir()
+    (work / f".result.z_081pjh{HALF_WRITTEN}" / "x").write_text("half")
+    with unfinished_run(tmp_path / "run", LAYOUT, resume=True) as run:
+        assert sorted(p.name for p in run.folder.rglob("*")) == [LOCK, "part", "result", "run.json", "shard"]
         run.keep = True
+
+
+def test_a_folder_that_was_left_before_any_work_asks_for_nothing(tmp_path: Path) -> None:
+    """As after a fault in the very first lock."""
+    folder = tmp_path / "run.unfinished"
+    folder.mkdir()
+    for left in ((), (LOCK,), (LOCK, f".run.json.abcd_123{HALF_WRITTEN}")):
+        for name in left:
+            (folder / name).touch()
+        with unfinished_run(tmp_path / "run", LAYOUT) as run:
+            assert not run.resumed
+        assert not folder.exists()
+        folder.mkdir()
+
+
+def test_a_fault_in_the_first_lock_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(stream: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr("topicscope.records.lock._acquire", fail)
+    with pytest.raises(InputError, match="cannot be locked"), unfinished_run(tmp_path / "run", LAYOUT):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flags", [{}, {"resume": True}, {"overwrite": True}])
+def test_a_folder_of_the_user_is_not_worked_in(flags: dict[str, bool], tmp_path: Path) -> None:
+    notes = tmp_path / "run.unfinished" / "notes.txt"
+    notes.parent.mkdir()
+    notes.write_text("mine")
+    with (
+        pytest.raises(InputError, match=r"(?s)received: notes\.txt.*move these files away"),
+        unfinished_run(tmp_path / "run", LAYOUT, **flags),
+    ):
+        pass
+    assert notes.read_text() == "mine"
+    assert [p.name for p in notes.parent.iterdir()] == ["notes.txt"]
+
+
+def test_files_of_the_user_in_the_work_are_never_removed(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    work = leave_work(target)
+    (work / "result" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"result/notes\.txt"), unfinished_run(target, LAYOUT, overwrite=True):
+        pass
+    with unfinished_run(target, LAYOUT, resume=True) as run:
+        assert run.resumed
+    assert [p.name for p in work.rglob("*")] == ["result", "notes.txt"]
+    assert (work / "result" / "notes.txt").read_text() == "mine"
 
 
 def test_two_holders_of_one_lock(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from topicscope.errors import InputError
+from topicscope.records.files import HALF_WRITTEN
 from topicscope.records.run_record import load_run
 from topicscope.training import make_recipe, train
 from topicscope.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -61,6 +62,7 @@ RUNS = {
 
 
 FINISHED = {
+    "files.json",
     "history.jsonl",
     "manifest.json",
     "recipe.json",
@@ -140,7 +142,7 @@ def test_a_kill_in_the_middle_of_a_write_leaves_nothing_that_stops_or_outlives_t
         stopped_run(short(), tmp_path / "run", 40)
         (tmp_path / "run" / ".recipe.json.mine").write_text("")
     (tmp_path / "run").mkdir(exist_ok=True)
-    (tmp_path / "run" / f".{name}.ab12_d34").write_text("{")
+    (tmp_path / "run" / f".{name}.ab12_d34{HALF_WRITTEN}").write_text("{")
     assert_same(train(short(), out=tmp_path / "run", resume=True), train(short()))
     kept = {".recipe.json.mine"} if name != "recipe.json" else set()
     assert {path.name for path in (tmp_path / "run").iterdir()} == FINISHED | kept

@@ -30,6 +30,7 @@ from topicscope.probing.minilm import INSTALL, PACKAGE, minilm_folder
 from topicscope.probing.model import ModelView
 from topicscope.records import replaced_folder
 from topicscope.records.cache import cache_folder
+from topicscope.records.contents import MODEL
 
 Kind = Literal["masked", "sentence encoder", "causal", "encoder"]
 
@@ -196,7 +197,7 @@ def _mpnet() -> ModelView:
     folder = cache_folder() / f"mpnet-{_version(MPNET[0])}"
     if not (folder / "config.json").is_file():
         parts = [_only_file(name, f".zip.{number:03d}") for number, name in enumerate(MPNET, start=1)]
-        with replaced_folder(folder, overwrite=True) as staging:
+        with replaced_folder(folder, MODEL, overwrite=True) as staging:
             whole = staging / "whole.zip"
             with whole.open("wb") as target:
                 for part in parts:
@@ -219,7 +220,7 @@ def _smollm2() -> ModelView:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         source = _only_file(SMOLLM2[0], SMOLLM2_FILE).parent
-        with replaced_folder(folder, overwrite=True) as staging, without_bars():
+        with replaced_folder(folder, MODEL, overwrite=True) as staging, without_bars():
             named = {"gguf_file": SMOLLM2_FILE, "local_files_only": True}
             AutoTokenizer.from_pretrained(source, **named).save_pretrained(staging)
             packed = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **named)

@@ -188,7 +188,7 @@ def _prepare(folder: Path, resume: bool) -> None:
                 expected="a new or empty folder",
                 advice="choose another --out, or add --resume to go on with the run that is there",
             )
-        check_output_folder(folder)
+        check_output_folder(folder, advice="choose another --out")
     elif not folder.is_dir() or (any(folder.iterdir()) and not (folder / "manifest.json").is_file()):
         raise InputError("nothing to resume", received=str(folder), expected="a folder of `topicscope reproduce`")
 

@@ -30,6 +30,7 @@ from topicscope.errors import InputError
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import read_json, replaced_folder, write_json
 from topicscope.records.cache import cache_folder
+from topicscope.records.contents import MODEL
 from topicscope.records.files import sha256_of_file
 from topicscope.topics.text import Corpus
 from topicscope.topics.units import passages
@@ -105,7 +106,7 @@ def _key(corpus: Corpus, options: SmallBert) -> str:
 
 def _copy(source: Path, target: Path) -> None:
     """Whole or not at all; a checkpoint at the target is of no more use."""
-    with replaced_folder(target, overwrite=True) as staging:
+    with replaced_folder(target, MODEL, overwrite=True) as staging:
         shutil.copytree(source, staging, dirs_exist_ok=True)
 
 
@@ -169,6 +170,7 @@ def _save(model: BertForMaskedLM, tokenizer: Tokenizer, options: SmallBert, plac
         for path in Path(staging).iterdir():
             path.replace(place / path.name)
     write_json(place / FINISHED, facts | {"sha256": sha256_of_file(place / WEIGHTS)})
+    MODEL.write_list(place)
 
 
 @contextlib.contextmanager

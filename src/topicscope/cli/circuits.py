@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pandas as pd
@@ -13,6 +14,8 @@ from topicscope.cli.probe import resolve_model
 from topicscope.probing.circuits import at_threshold, stand_out
 from topicscope.probing.circuits import circuits as find_circuits
 from topicscope.probing.options import DEFAULT_THRESHOLDS
+from topicscope.records import check_output_folder
+from topicscope.records.contents import CIRCUITS
 
 _THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
 
@@ -50,7 +53,7 @@ def circuits(
     out
         Folder for circuits.json, circuits.csv and a map of each circuit.
     overwrite
-        Replace what is in --out.
+        Replace an earlier result of circuits in --out; a folder with anything else in it is refused.
     device
         cpu, cuda, cuda:N or mps; auto takes the best that is there.
     dtype
@@ -62,8 +65,12 @@ def circuits(
     json
         Print circuits.json on stdout.
     """
+    named = resolve_model(model)
+    if out is not None:
+        read = [path for path in (Path(str(topics)), Path(named)) if path.exists()]
+        check_output_folder(out, replaces=CIRCUITS if overwrite else None, inputs=read)
     found = find_circuits(
-        resolve_model(model),
+        named,
         topics=topics,
         threshold=threshold,
         overlap=overlap,

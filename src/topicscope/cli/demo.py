@@ -22,7 +22,7 @@ def demo(
     Parameters
     ----------
     out
-        Folder for the result; what is there is replaced.
+        Folder for the result; an earlier result of the demo is replaced, anything else is refused.
     json
         Print result.json on stdout.
     progress

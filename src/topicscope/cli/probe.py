@@ -110,7 +110,7 @@ def probe(
     resume
         Go on with a run to --out that was stopped or killed, to the same numbers.
     overwrite
-        Replace what is in --out.
+        Replace an earlier result in --out; a folder with anything else in it is refused.
     text_column
         Column of the text in .jsonl, .csv and .parquet (default: text).
     id_column

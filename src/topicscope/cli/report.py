@@ -1,6 +1,9 @@
 """`topicscope report`: pages drawn again from what was saved; no model is loaded."""
 
+import os
+import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -13,14 +16,17 @@ from topicscope.errors import InputError
 from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
 from topicscope.probing.compare import compare
 from topicscope.records import write_text
+from topicscope.records.contents import PROBE, RUN, SERIES, SWEEP
 from topicscope.report.comparison import Differences, write_comparison
 from topicscope.report.html import write_probe
 from topicscope.report.reproduction import render_reproduction, write_reproduction
 from topicscope.report.reproduction_record import load_reproduction
 from topicscope.report.training import write_run
-from topicscope.sweeps.result import PAGE as SWEEP_PAGE
-from topicscope.sweeps.result import RECORD as SWEEP
+from topicscope.sweeps.result import RECORD as SWEEP_RECORD
 from topicscope.sweeps.result import SweepResult
+
+_LAYOUTS = {"probe": PROBE, "run": RUN, "sweep": SWEEP, "series": SERIES}
+_GENERATOR = b'<meta name="generator" content="topicscope">'
 
 
 def report(
@@ -51,8 +57,11 @@ def report(
         if others:
             raise InputError("only results of probes stand side by side", received=others, expected="folders of probe")
         page = out or Path("comparison.html")
+        _require_own_page(page)
         write_comparison(folders, page, _differences(folders))
     else:
+        if out is not None:
+            _require_own_page(out)
         page = _write(folders[0], out)
     if json:
         print_json({"page": str(page)})
@@ -60,25 +69,39 @@ def report(
         print_lines([f"page: {page}"])
 
 
+def _require_own_page(page: Path) -> None:
+    """A file that is there is replaced only if it is a page that topicscope wrote."""
+    if not os.path.lexists(page):
+        return
+    with suppress(OSError), page.open("rb") as stream:
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and _GENERATOR in stream.read(1_000):
+            return
+    raise InputError(
+        "a file is there that topicscope did not write",
+        received=str(page),
+        expected="a new file, or a page of topicscope",
+        advice="choose another name with --out, or move the file away",
+    )
+
+
 def _write(folder: Path, out: Path | None) -> Path:
     kind = kind_of(folder)
+    if kind == "reproduction":
+        if out is None:
+            write_reproduction(folder)
+            return folder / "reproduction.html"
+        write_text(out, render_reproduction(load_reproduction(folder)))
+        return out
     if kind == "probe":
-        return write_probe(folder, out=out)
-    if kind == "run":
-        return write_run(folder, out=out)
-    if kind == "sweep":
-        page = out or folder / SWEEP_PAGE
-        write_text(page, SweepResult.load(folder).page())
-        return page
-    if kind == "series":
+        page = write_probe(folder, out=out)
+    elif kind == "run":
+        page = write_run(folder, out=out)
+    else:
         page = out or folder / PAGE
-        write_text(page, CheckpointSeries.load(folder).page())
-        return page
+        write_text(page, (SweepResult if kind == "sweep" else CheckpointSeries).load(folder).page())
     if out is None:
-        write_reproduction(folder)
-        return folder / "reproduction.html"
-    write_text(out, render_reproduction(load_reproduction(folder)))
-    return out
+        _LAYOUTS[kind].add_to_list(folder, page.name)
+    return page
 
 
 def _differences(folders: Sequence[Path]) -> Differences:
@@ -100,7 +123,7 @@ def kind_of(folder: Path) -> str:
         return "reproduction"
     if (folder / "result.json").is_file():
         return "probe"
-    if (folder / SWEEP).is_file():
+    if (folder / SWEEP_RECORD).is_file():
         return "sweep"
     if (folder / RECORD).is_file():
         return "series"

@@ -59,7 +59,7 @@ def sweep(
     resume
         Go on in --out: finished points are kept, others are run, also those that the file has only now.
     overwrite
-        Replace what is in --out.
+        Replace an earlier sweep in --out; a folder with anything else in it is refused.
     dry_run
         List the points and do nothing.
     on_error

@@ -19,7 +19,7 @@ from topicscope.topics.engines import Engine, fit_with
 from topicscope.topics.sampling import sample_documents
 from topicscope.topics.stream import MAX_WORDS, Rate, fit_stream
 from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
-from topicscope.topics.topics_file import WordList, load_any, save_topics
+from topicscope.topics.topics_file import WordList, is_topics_file, load_any, save_topics
 
 app = cyclopts.App(name="topics", help="Fit and show topic models.", help_format="plaintext")
 
@@ -74,7 +74,7 @@ def fit(
         sample_seed: of the sample (default: 0).
         cluster: with --stream, who does the work of a batch: local (processes of this machine), auto or ray://HOST:PORT.
         workers: of the cluster; as many as it has room for unless given.
-        overwrite: replace the output file.
+        overwrite: replace an earlier topics file; any other file is refused.
         json: print one JSON document instead of a table.
         progress: how progress is shown on stderr.
     """
@@ -104,7 +104,7 @@ def fit(
     found = {"name": read.name, "sha256": read.fingerprint(), "skipped": read.skipped}
     found |= {} if drawn is None else {"sample": drawn.provenance}
     fitted = lda.Topics(fitted.model, {**known, "corpus": found, "coherence": cohering})
-    save_topics(output, fitted)
+    save_topics(os.path.realpath(output), fitted)  # through a link, which stays
     if json:
         print_json({**_summary(fitted, 10, cohering), "file": str(output)})
     else:
@@ -186,6 +186,15 @@ def _require_writable(output: Path, overwrite: bool) -> None:
     """Find out before the work and not after it whether its result can be kept."""
     if output.is_dir():
         raise InputError("the output is a folder", received=str(output), expected="the name of a file, topics.npz say")
+    if output.is_symlink() and not output.exists():
+        raise InputError("the output is a link that points nowhere", received=str(output), expected="a new file")
+    if output.exists() and overwrite and not is_topics_file(output):
+        raise InputError(
+            "a file is there that topicscope did not write",
+            received=str(output),
+            expected="a new file, or a topics file",
+            advice="choose another --output, or move the file away",
+        )
     if output.exists() and not overwrite:
         raise InputError(
             "the output file exists",

@@ -1,6 +1,7 @@
 """Probe every checkpoint of a training run with the same documents and topics."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,15 +9,17 @@ from topicscope.errors import InputError, RunError, TopicscopeError
 from topicscope.monitoring.checkpoints import Checkpoint, CheckpointSource, find_checkpoints
 from topicscope.monitoring.series import RECORD, RESULTS, CheckpointSeries, frame_of
 from topicscope.monitoring.series_rows import series_rows
-from topicscope.probing.inputs import Documents, corpus_of
+from topicscope.probing.inputs import Documents, corpus_of, paths_of
 from topicscope.probing.loading import load_model
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.probe import probe
 from topicscope.probing.result import ProbeResult
 from topicscope.probing.topic_source import FittedTopics, Given, TopicSource, identity_of, read_topics, topics_from
 from topicscope.progress import Progress, SilentProgress, tracked
-from topicscope.records import prepare_output_folder, read_json
+from topicscope.records import read_json
+from topicscope.records.contents import SERIES
 from topicscope.records.places import output_path
+from topicscope.records.unfinished import growing_run
 from topicscope.topics.text import Corpus
 from topicscope.topics.words import split_words
 
@@ -28,7 +31,6 @@ class Again(NamedTuple):
 
     on_error: str
     resume: bool
-    overwrite: bool
 
 
 def probe_checkpoints(
@@ -77,8 +79,13 @@ def probe_checkpoints(
         "options": chosen.model_dump(mode="json") | {"device": device, "dtype": dtype},
     }
     loading = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
-    again = Again(on_error, resume, overwrite)
-    return _probe_all(found, corpus, source, folder, settings, loading, options, again, progress, command)
+    again = Again(on_error, resume)
+    read = [*paths_of(documents, None), *(Path(each.model) for each in found if Path(each.model).exists())]
+    read += [Path(topics)] if isinstance(topics, (str, Path)) else []
+    with growing_run(folder, SERIES, resume=resume, overwrite=overwrite, inputs=read) as run:
+        series = _probe_all(found, corpus, source, run.folder, settings, loading, options, again, progress, command)
+        run.keep = series.interrupted
+    return replace(series, folder=run.folder)
 
 
 def _probe_all(
@@ -97,7 +104,7 @@ def _probe_all(
     if again.resume and folder.is_dir() and any(folder.iterdir()):
         _require_same(folder, settings)
     else:
-        prepare_output_folder(folder, overwrite=again.overwrite)
+        folder.mkdir(parents=True, exist_ok=True)
     series = _Series(found, folder, settings, command)
     series.written()  # before anything is kept that only these settings make
     shown = SilentProgress() if progress is None else progress

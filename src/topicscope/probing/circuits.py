@@ -25,6 +25,7 @@ from topicscope.probing.model import ModelView
 from topicscope.probing.options import DEFAULT_THRESHOLDS, ProbeOptions
 from topicscope.probing.topic_source import FittedTopics, Given, TopicSource, configurations_of, read_topics
 from topicscope.records import replaced_folder, write_bytes, write_json, write_text
+from topicscope.records.contents import CIRCUITS
 from topicscope.records.places import output_path
 from topicscope.topics.lda import Topics
 from topicscope.topics.topic_model import TopicModel
@@ -103,7 +104,7 @@ class CircuitResult:
         from topicscope.report.figures import to_png
 
         folder = output_path(folder)
-        with replaced_folder(folder, overwrite=overwrite) as staging:
+        with replaced_folder(folder, CIRCUITS, overwrite=overwrite) as staging:
             write_json(staging / "circuits.json", self.to_dict())
             write_text(staging / "circuits.csv", self.rows.to_csv(index=False))
             for part in dict.fromkeys(self.rows["part"]):

@@ -22,6 +22,13 @@ def corpus_of(documents: Documents) -> Corpus:
     return open_corpus(documents) if isinstance(documents, (str, Path)) else corpus_from(documents)
 
 
+def paths_of(documents: Documents, model: object) -> list[Path]:
+    """The files and folders of this machine that a probe reads its documents and its model from."""
+    place = documents.path if isinstance(documents, Corpus) else documents
+    named = [given for given in (place, model) if isinstance(given, (str, Path))]
+    return [path for path in (Path(str(name)).expanduser() for name in named) if path.exists()]
+
+
 def view_of(
     model: str | PreTrainedModel | ModelView,
     tokenizer: PreTrainedTokenizerBase | None,

@@ -9,7 +9,6 @@ equal shards give equal sums to the last bit.
 """
 
 import re
-import shutil
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from topicscope.probing.model import ModelView
 from topicscope.probing.shard_reading import ShardReading
 from topicscope.probing.shards import STATE, DocumentShards, load_state, save_state, temporary_shards
 from topicscope.probing.sums import DocumentSums
+from topicscope.records.contents import SHARD
 
 _SHARD = re.compile(r"shard-(\d+)\.\w+")
 
@@ -73,7 +73,7 @@ class PassState:
         save_state(self._folder, arrays)
         for path, number in self._shard_folders():
             if number < self.shards:
-                shutil.rmtree(path, ignore_errors=True)
+                SHARD.remove(path)
 
     def restore(self) -> dict[int, Path]:
         """Go on from the state found; returns the folders of the shards that were read elsewhere, by number.
@@ -99,7 +99,7 @@ class PassState:
             if number >= self.shards and number not in ready and (path / STATE).is_file():
                 ready[number] = path
             else:  # begun and not finished, or counted in
-                shutil.rmtree(path, ignore_errors=True)
+                SHARD.remove(path)
         return ready
 
     def fold(self) -> None:

@@ -16,7 +16,7 @@ from topicscope.probing.elsewhere import Elsewhere, ModelSource, left_out_warnin
 from topicscope.probing.embedding_probe import EmbeddingProbe
 from topicscope.probing.head_examples import profiled
 from topicscope.probing.headline import headline_of_parts
-from topicscope.probing.inputs import Documents, corpus_of, description_of, location, view_of
+from topicscope.probing.inputs import Documents, corpus_of, description_of, location, paths_of, view_of
 from topicscope.probing.loading import pinned
 from topicscope.probing.lookup import TopicLookup
 from topicscope.probing.model import ModelView
@@ -24,7 +24,7 @@ from topicscope.probing.moments import rows_read
 from topicscope.probing.options import ProbeOptions
 from topicscope.probing.passes import attention_pass
 from topicscope.probing.permutation import shuffled_topics
-from topicscope.probing.result import RESULT, ProbeResult
+from topicscope.probing.result import ProbeResult
 from topicscope.probing.shard_reading import PassSpec
 from topicscope.probing.table import (
     attention_rows,
@@ -38,6 +38,7 @@ from topicscope.probing.token_cache import tokens_of
 from topicscope.probing.topic_source import TopicSource, configurations_of, identity_of, read_topics, topics_from
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import Manifest, describe_environment
+from topicscope.records.contents import PROBE
 from topicscope.records.manifest import now
 from topicscope.records.places import output_path
 from topicscope.records.unfinished import UnfinishedRun, unfinished_run
@@ -73,7 +74,8 @@ def probe(
 
     device: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best of these that is there.
     out: folder for the result. The work under way is kept in `out`.unfinished, about once a minute; with `resume` a run
-        that was killed or stopped goes on from there, to the same numbers, and a finished one is read.
+        that was killed or stopped goes on from there, to the same numbers, and a finished one is read. overwrite:
+        replace an earlier result of `probe`, of whatever options, and nothing else; see `records.folder`.
 
     cluster: who reads the text in place of this process, in shards: a `topicscope.cluster.Cluster`. It needs `out`, a
         folder that all its machines share, and a model by name. The numbers are those of this process alone.
@@ -115,19 +117,20 @@ def probe(
     )
     if target is None:
         return measure(None)
-    replaces = resume and (target / RESULT).is_file()
-    with unfinished_run(target, resume=resume, overwrite=overwrite, replaces=replaces) as run:
-        result = measure(run)
-        if not result.lies_in(target):  # else it was read: the run had been finished
-            result.save(run.folder / "result", overwrite=True)
-            run.publish(run.folder / "result")
+    read = [*paths_of(documents, model), *([Path(topics)] if isinstance(topics, (str, Path)) else [])]
+    with unfinished_run(target, PROBE, resume=resume, overwrite=overwrite, replaces=resume, inputs=read) as run:
+        result = measure(run, resume=resume)
+        if not result.lies_in(run.target):  # else it was read: the run had been finished
+            result.save(run.staging, overwrite=True)
+            run.publish()
         run.keep = not result.complete
-    return result.moved(target)
+    return result.moved(run.target)
 
 
 def _measure(
     run: UnfinishedRun | None,
     *,
+    resume: bool = False,
     model: str | PreTrainedModel | ModelView,
     tokenizer: PreTrainedTokenizerBase | None,
     documents: Documents,
@@ -154,7 +157,7 @@ def _measure(
     computed_on = view.device if cluster is None else cluster.device
     identity = identity_of_run(view, weights_hash, computed_on, corpus, identity_of(source), splitter, options)
     if run is not None:
-        done = finished(run, identity)
+        done = finished(run, identity) if resume else None
         if done is not None:
             return done
         run.require_same(identity)

@@ -26,6 +26,7 @@ from topicscope.records import (
     write_npz,
     write_text,
 )
+from topicscope.records.contents import PROBE
 from topicscope.records.places import output_path, result_path
 from topicscope.topics.lda import Topics
 from topicscope.topics.topics_file import load_topics, save_topics
@@ -185,7 +186,7 @@ class ProbeResult:
         from topicscope.report.html import write_probe
 
         folder = output_path(folder)
-        with replaced_folder(folder, overwrite=overwrite) as staging:
+        with replaced_folder(folder, PROBE, overwrite=overwrite) as staging:
             write_json(staging / RESULT, self.to_dict())
             write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
             self.document_table.write(staging / DOCUMENTS)

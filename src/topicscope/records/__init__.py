@@ -11,7 +11,7 @@ from topicscope.records.files import (
     write_npz,
     write_text,
 )
-from topicscope.records.folder import check_output_folder, prepare_output_folder, replaced_folder
+from topicscope.records.folder import check_output_folder, replaced_folder
 from topicscope.records.manifest import Environment, Manifest, describe_environment
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Manifest",
     "check_output_folder",
     "describe_environment",
-    "prepare_output_folder",
     "read_json",
     "read_jsonl",
     "read_npy",

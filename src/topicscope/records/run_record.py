@@ -144,7 +144,8 @@ def load_run(folder: Path | str) -> RunRecord:
     return RunRecord(
         config=_versioned(folder / RECIPE)["recipe"],
         manifest=Manifest.model_validate(read_json(folder / MANIFEST)),
-        history=pd.DataFrame(read_jsonl(folder / HISTORY)),
+        # JSON has no NaN: null in a column of numbers would make it one of objects.
+        history=pd.DataFrame(read_jsonl(folder / HISTORY)).astype(float).astype({"seed": int, "step": int}),
         weights=weights,
         summary=document["summary"],
         snapshots=read_npz(folder / SNAPSHOTS) if (folder / SNAPSHOTS).is_file() else {},

@@ -1,27 +1,37 @@
 """DIR.unfinished: where a run that writes to DIR keeps what it has done, until DIR can be put in place in one move."""
 
-import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError, RunError
-from topicscope.records.files import read_json, write_json
-from topicscope.records.folder import check_output_folder
+from topicscope.records.contents import CONTENTS, IDENTITY, Layout, whole_name, work_of
+from topicscope.records.files import HALF_WRITTEN, read_json, write_json
+from topicscope.records.folder import (
+    check_output_folder,
+    output_target,
+    put_in_place,
+    recover,
+    require_movable,
+)
 from topicscope.records.lock import LOCK, folder_lock
 
 SCHEMA_VERSION = 1
-IDENTITY = "run.json"
+_STAGED = "result"
 
 
 class UnfinishedRun:
     """The folder of a run under way. `folder`: where it keeps its work; `resumed`: whether an earlier run left some."""
 
-    def __init__(self, target: Path, folder: Path, *, resumed: bool) -> None:
-        self.target, self.folder, self.resumed = target, folder, resumed
+    def __init__(self, target: Path, folder: Path, layout: Layout, *, resumed: bool) -> None:
+        self.target, self.folder, self.layout, self.resumed = target, folder, layout, resumed
         self.keep = False
+
+    @property
+    def staging(self) -> Path:
+        """Where the result is made before it takes the place of the target."""
+        return self.folder / _STAGED
 
     def require_same(self, identity: dict[str, Any]) -> None:
         """Write down what decides the numbers of this run, or compare it with what the earlier run wrote down.
@@ -45,34 +55,143 @@ class UnfinishedRun:
                 advice="give the options, model and text of the earlier run, or start anew with --overwrite",
             )
 
-    def publish(self, staging: Path) -> None:
-        """Put `staging` (a folder inside `folder`) in the place of the target."""
-        if self.target.exists():
-            shutil.rmtree(self.target)
-        os.replace(staging, self.target)
+    def publish(self) -> None:
+        """Put the staged result in the place of the target."""
+        put_in_place(self.staging, self.target, self.layout)
 
 
 @contextmanager
 def unfinished_run(
-    target: Path, *, resume: bool = False, overwrite: bool = False, replaces: bool = False
+    target: Path | str,
+    layout: Layout,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    replaces: bool = False,
+    inputs: Sequence[Path] = (),
 ) -> Iterator[UnfinishedRun]:
     """A locked folder `target`.unfinished for the work, removed when the block ends well unless `keep` was set.
 
-    With `resume` it may hold the work of an earlier run, with `overwrite` that is thrown away. After an error or a
-    kill it stays, so that the run can be resumed; after an InputError, or with nothing finished in it, a folder that
-    this run made is removed. replaces: the target may hold something (an interrupted result of the same run).
+    With `resume` it may hold the work of an earlier run, with `overwrite` that is removed, file by file. After an error
+    or a kill it stays, so that the run can be resumed; after an InputError, or with nothing finished in it, a folder
+    that this run made is removed. replaces: the target may hold an earlier result also without `overwrite`.
 
     Raises:
-        InputError: as `check_output_folder`; an unfinished run is there without `resume` or `overwrite`; another run
-            holds it.
+        InputError: as `check_output_folder`; an unfinished run is there without `resume` or `overwrite`, or files that
+            topicscope did not write; another run holds the folder.
         RunError: the disk is full, or the folder is no longer there.
     """
-    target = Path(os.path.abspath(target))  # "." has no name to put .unfinished behind; "a/../b" needs a folder a
-    check_output_folder(target, overwrite=overwrite or replaces)
-    folder = target.parent / f"{target.name}.unfinished"
+    target = check_output_folder(target, replaces=layout if overwrite or replaces else None, inputs=inputs)
+    require_movable(target)
+    folder, work = work_folder(target), work_of(layout)
+    _check_work(folder, work, resume=resume, overwrite=overwrite)
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     made = bool(missing)
-    if not made and not (resume or overwrite):
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with folder_lock(folder):
+            if overwrite and not resume:
+                _clear(folder, work)
+            _remove_half_written(folder, work)
+            run = UnfinishedRun(target, folder, layout, resumed=has_work(folder, work))
+            yield run
+            if not run.keep:
+                work.remove(folder)
+    except BaseException as error:
+        if made and (isinstance(error, InputError) or not has_work(folder, work)):
+            work.remove(folder)
+            for path in missing[1:]:
+                with suppress(OSError):
+                    path.rmdir()
+        if not isinstance(error, OSError):
+            raise
+        raise RunError(
+            "the result could not be written",
+            received=str(error),
+            where=str(folder),
+            advice="make room on the disk, then run the same command with --resume: what was finished is kept",
+        ) from error
+
+
+class GrowingRun:
+    """folder: where the result grows. keep: whether an interrupted one stays where it is, to be resumed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.keep = folder, False
+
+
+@contextmanager
+def growing_run(
+    target: Path | str,
+    layout: Layout,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    inputs: Sequence[Path] = (),
+) -> Iterator[GrowingRun]:
+    """The folder for a result that is written as the work goes on, which the block makes.
+
+    It is `target` itself, or, where an earlier result is to be replaced, one in `target`.unfinished that takes its
+    place when the block ends well; after an error or with `keep` set it stays there for `resume`.
+
+    Raises:
+        InputError: as `unfinished_run`.
+    """
+    target = output_target(target)
+    recover(target)
+    replaced = overwrite and not resume and target.is_dir() and any(target.iterdir())
+    if replaced or ((resume or overwrite) and has_work(work_folder(target), work_of(layout))):
+        with unfinished_run(
+            target, layout, resume=resume, overwrite=overwrite, replaces=resume, inputs=inputs
+        ) as unfinished:
+            unfinished.require_same({"kind": layout.name})
+            staged = GrowingRun(unfinished.staging)
+            yield staged
+            unfinished.keep = staged.keep
+            if not staged.keep:
+                unfinished.publish()
+                staged.folder = target
+        return
+    if not resume:
+        check_output_folder(target)
+        _check_work(work_folder(target), work_of(layout), resume=False, overwrite=overwrite)
+    run = GrowingRun(target)
+    # Until the result is finished again, its files are not all known.
+    contents, aside = target / CONTENTS, target / f".{CONTENTS}.outdated{HALF_WRITTEN}"
+    if contents.is_file():
+        contents.replace(aside)
+    try:
+        yield run
+        if not run.keep:
+            layout.write_list(target, unless=aside)
+    except InputError:
+        if aside.is_file():
+            aside.replace(contents)
+        raise
+
+
+def work_folder(target: Path) -> Path:
+    """Where a run to `target` keeps its work."""
+    return target.with_name(f"{target.name}{HALF_WRITTEN}")
+
+
+def has_work(folder: Path, work: Layout) -> bool:
+    """Whether an earlier run left something to go on from."""
+    if not folder.is_dir():
+        return False
+    files = work.survey(folder).files
+    return any(path.name not in (LOCK, IDENTITY) and path.name == whole_name(path.name) for path in files)
+
+
+def _check_work(folder: Path, work: Layout, *, resume: bool, overwrite: bool) -> None:
+    """See `unfinished_run`: what may be in the folder for the work before it begins."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError("a file is in the way", received=str(folder), expected="no file or link of this name")
+    if not folder.is_dir():
+        return
+    if not work.is_known(folder) or (overwrite and not resume):
+        work.require_own(folder)
+    if has_work(folder, work) and not (resume or overwrite):
         with folder_lock(folder):  # says who, if somebody is at it right now
             raise InputError(
                 "an earlier run to this folder was not finished",
@@ -80,53 +199,26 @@ def unfinished_run(
                 expected="a new --out",
                 advice="add --resume to go on with it, or --overwrite to start anew",
             )
-    folder.mkdir(parents=True, exist_ok=True)
-    with folder_lock(folder):
-        if overwrite and not resume:
-            _clear(folder)
-        _remove_half_written(folder)
-        run = UnfinishedRun(target, folder, resumed=_has_work(folder))
-        try:
-            yield run
-        except BaseException as error:
-            if made and (isinstance(error, InputError) or not _has_work(folder)):
-                _remove(folder, missing[1:])
-            if not isinstance(error, OSError):
-                raise
-            raise RunError(
-                "the result could not be written",
-                received=str(error),
-                where=str(folder),
-                advice="make room on the disk, then run the same command with --resume: what was finished is kept",
-            ) from error
-        if not run.keep:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_half_written(folder: Path) -> None:
+def _remove_half_written(folder: Path, work: Layout) -> None:
     """What a killed run left of files and folders that were to be renamed when whole."""
-    for path in sorted(folder.rglob(".*.????????")):  # mkstemp's and mkdtemp's eight random characters
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
+    survey = work.survey(folder)
+    for path in survey.files:
+        if any(part != whole_name(part) for part in path.relative_to(folder).parts):
             path.unlink(missing_ok=True)
+    for path in reversed(survey.folders):
+        if path.name != whole_name(path.name):
+            with suppress(OSError):
+                path.rmdir()
 
 
-def _has_work(folder: Path) -> bool:
-    return folder.is_dir() and any(path.name not in (LOCK, IDENTITY) for path in folder.iterdir())
-
-
-def _remove(folder: Path, parents: list[Path]) -> None:
-    """The folder, and those above it that were made for it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for path in parents:
+def _clear(folder: Path, work: Layout) -> None:
+    """Remove all work; the lock that is held stays."""
+    survey = work.survey(folder)
+    for path in survey.files:
+        if path != folder / LOCK:
+            path.unlink()
+    for path in reversed(survey.folders):
         with suppress(OSError):
             path.rmdir()
-
-
-def _clear(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != LOCK:
-            path.unlink()

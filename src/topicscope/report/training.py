@@ -77,8 +77,8 @@ def answers(record: RunRecord) -> list[str]:
     said = []
     values = summary.get("value_matrix")
     if values and values["theory"]:
-        m, t = values["measured"], values["theory"]
-        worst = max(map(abs, (values["relative_deviation"] or {"": math.nan}).values()))
+        m, t = _numbers(values["measured"]), _numbers(values["theory"])
+        worst = max(map(abs, _numbers(values["relative_deviation"] or {"": None}).values()))
         said.append(
             f"The value matrix W_V came within {100 * worst:.2g} % of what theory says of every block: entries between "
             f"words of one topic {m['same']:.3g} (theory {t['same']:.3g}), of different topics {m['different']:.3g} "
@@ -88,12 +88,12 @@ def answers(record: RunRecord) -> list[str]:
     if gram and gram["theory"]:
         said.append(
             f"Words of one topic have more similar embeddings: the gap of their inner products is "
-            f"{gram['measured']['gap']:.3g}, theory says {gram['theory']['gap']:.3g}."
+            f"{_numbers(gram['measured'])['gap']:.3g}, theory says {_numbers(gram['theory'])['gap']:.3g}."
         )
     said += [*_stage_words(summary.get("stages") or [])]
     beside = summary.get("attention")
     if beside:
-        m, t = beside["measured"], beside["theory"] or {}
+        m, t = _numbers(beside["measured"]), _numbers(beside["theory"] or {})
         parts = [
             f"{label} {m[name]:.4g} times{f' (theory {t[name]:.4g})' if name in t else ''}"
             for name, label in (("same_topic", "other words of its topic"), ("same_word", "its own word"))
@@ -114,6 +114,11 @@ def answers(record: RunRecord) -> list[str]:
     start, end = (record.history.loc[record.history["step"] == s, "loss"].mean() for s in _ends(record))
     said.append(f"The loss on held-out documents went from {start:.4g} to {end:.4g} in {summary['steps']:,} steps.")
     return said
+
+
+def _numbers(part: Mapping[str, float | None]) -> dict[str, float]:
+    """Numbers by name, NaN where a saved record has null, since JSON has no NaN."""
+    return {name: math.nan if value is None else value for name, value in part.items()}
 
 
 def _ends(record: RunRecord) -> tuple[int, int]:

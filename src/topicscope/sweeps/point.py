@@ -7,7 +7,6 @@ rows/ID.json     its row, and the key that this was made under: code, and files 
 import hashlib
 import json
 import math
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +20,7 @@ from topicscope.claims.closed_forms import add_theory, resolve
 from topicscope.claims.context import code_digest
 from topicscope.errors import InputError, RunError
 from topicscope.records import read_json, write_json, write_text
+from topicscope.records.contents import RUN
 from topicscope.records.files import dump_json
 from topicscope.records.run_record import SUMMARY, RunRecord
 from topicscope.sweeps.plan import Point, in_one_line
@@ -118,9 +118,10 @@ def run_point(
     if target is not None and run is not None:
         if record is not None and keep == "record":
             record.save(run)
+            RUN.write_list(run)
             row["bytes"] = sum(file.stat().st_size for file in run.iterdir())
         else:
-            shutil.rmtree(run, ignore_errors=True)
+            RUN.remove(run)
         write_json(target / ROWS / f"{point_id}.json", row)
         _mark(run).unlink(missing_ok=True)
     return row
@@ -130,7 +131,7 @@ def _trained(recipe: Recipe, seeds: int, run: Path | None, key: str, command: st
     """The record of a training; one that is long enough for checkpoints goes on from them, if code and files are the
     same as when it began."""
     if run is not None and run.exists() and not (_mark(run).is_file() and _mark(run).read_text("utf-8") == key):
-        shutil.rmtree(run)
+        RUN.remove(run)
     lasting = run is not None and recipe.training.steps > recipe.training.checkpoint_every
     if run is not None and lasting:
         write_text(_mark(run), key)

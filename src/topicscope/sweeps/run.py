@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,11 +22,12 @@ from topicscope.errors import InputError
 from topicscope.jobs import Failed, Here, Job, Runner
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import Manifest, describe_environment
+from topicscope.records.contents import SWEEP
 from topicscope.records.files import remove_unfinished
-from topicscope.records.folder import prepare_output_folder
 from topicscope.records.lock import LOCK, folder_lock
 from topicscope.records.manifest import now
 from topicscope.records.places import output_path
+from topicscope.records.unfinished import growing_run
 from topicscope.sweeps.plan import OnError, Plan, make_plan
 from topicscope.sweeps.point import ROWS, RUNS, Keep, kept_row, key_of, run_point
 from topicscope.sweeps.result import RECORD, SweepResult
@@ -76,7 +78,8 @@ def sweep(
     Raises:
         InputError: a spec, a setting or a metric that cannot be; a folder with something else in it.
     """
-    folder, spec = None if out is None else output_path(out), _spec_of(spec)
+    folder, named = None if out is None else output_path(out), [Path(spec)] if isinstance(spec, (str, Path)) else []
+    spec = _spec_of(spec)
     if overrides or seeds is not None:
         spec = changed(spec, seeds=seeds, overrides=overrides)
     _check_options(on_error, keep, metric, resume, overwrite, folder)
@@ -88,7 +91,9 @@ def sweep(
     if folder is None:
         state.go(None, cluster or Here(), progress or SilentProgress(), {})
         return state.result()
-    with _prepared(folder, resume=resume, overwrite=overwrite):
+    read = [path for path in (plan.spec.recipe_file(), *named) if path.exists()]
+    with growing_run(folder, SWEEP, resume=resume, overwrite=overwrite, inputs=read) as run, _locked(run.folder):
+        folder = run.folder
         (cluster or Here()).check(folder)
         found = [(point.id, kept_row(folder, point.id, key_of(point), keep)) for point in plan.points]
         kept = {name: row for name, row in found if row is not None}
@@ -96,7 +101,8 @@ def sweep(
         state.go(folder, cluster or Here(), progress or SilentProgress(), kept)
         result = state.result(folder)
         result.save()
-    return result
+        run.keep = result.interrupted
+    return replace(result, folder=run.folder)
 
 
 class _State:
@@ -206,16 +212,10 @@ def _check_options(
 
 
 @contextmanager
-def _prepared(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[None]:
-    """The folder, locked: new or emptied, or with `resume` that of an earlier sweep."""
-    if resume and folder.exists():
-        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / RECORD).is_file()):
-            raise InputError("nothing to resume", received=str(folder), expected="a folder of `topicscope sweep`")
-    elif overwrite and folder.is_dir():
-        with folder_lock(folder):  # not while another sweep writes there
-            prepare_output_folder(folder, overwrite=True)
-    else:
-        prepare_output_folder(folder)
+def _locked(folder: Path) -> Iterator[None]:
+    """The folder, locked: new, or that of an earlier sweep."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
+        raise InputError("nothing to resume", received=str(folder), expected="a folder of `topicscope sweep`")
     folder.mkdir(parents=True, exist_ok=True)
     with folder_lock(folder):
         for part in ("", ROWS, RUNS):

@@ -25,7 +25,7 @@ SAMPLE = "wikipedia-sample"
 class Corpus:
     """Documents that can be read again and again.
 
-    name: for records; a file name or what the caller said.
+    name: for records; a file name or what the caller said. path: the file or folder of this machine that is read.
     skipped: reason -> count of the last complete pass (empty documents, redirects, bad lines, …).
 
     Iterating raises InputError where the source is unusable, where it holds no document at all, and where a second
@@ -34,6 +34,7 @@ class Corpus:
 
     def __init__(self, name: str, read: Callable[[Faults], Iterator[Document]], on_error: OnError = "stop") -> None:
         self.name = name
+        self.path: Path | None = None
         self.skipped: dict[str, int] = {}
         self._read = read
         self._on_error: OnError = on_error
@@ -125,6 +126,7 @@ def open_corpus(
     place = Source(place_of(source), text_column or "text", id_column, encoding, max_document_bytes)
     read = reader_of(place)
     corpus = Corpus(name_of(place.path), lambda faults: read(place, faults), on_error)
+    corpus.path = place.path if isinstance(place.path, Path) else None
     next(iter(corpus))
     return corpus
 

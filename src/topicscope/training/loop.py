@@ -5,8 +5,10 @@ from pathlib import Path
 from topicscope.errors import InputError
 from topicscope.jobs import Runner
 from topicscope.progress import Progress, SilentProgress
+from topicscope.records.contents import RUN
 from topicscope.records.places import output_path
 from topicscope.records.run_record import RunRecord
+from topicscope.records.unfinished import growing_run
 from topicscope.topics.topic_model import TopicModel
 from topicscope.training.checks import check_handed_in
 from topicscope.training.data import inputs_of
@@ -58,7 +60,10 @@ def train(
     if folder is None and (resume or cluster is not None):
         raise InputError(f"{'resume' if resume else 'a cluster'} needs a folder", expected="out")
     numbers, shown = [recipe.training.seed + s for s in range(seeds)], progress or SilentProgress()
-    again = {"resume": resume, "overwrite": overwrite}
-    if folder is None or cluster is None:
-        return train_together(recipe, numbers, given, folder, shown, command, **again)
-    return train_apart(recipe, numbers, given, folder, shown, command, cluster, seeds_per_task, **again)
+    if folder is None:
+        return train_together(recipe, numbers, given, None, shown, command)
+    read = [recipe.path(name) for name in (recipe.data.phi, recipe.data.file) if name is not None]
+    with growing_run(folder, RUN, resume=resume, overwrite=overwrite, inputs=read) as run:
+        if cluster is None:
+            return train_together(recipe, numbers, given, run.folder, shown, command, resume=resume)
+        return train_apart(recipe, numbers, given, run.folder, shown, command, cluster, seeds_per_task, resume=resume)

@@ -7,7 +7,6 @@ depend on who trains it, so neither does any number of the record.
 """
 
 import hashlib
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,13 @@ from topicscope.errors import InputError, RunError
 from topicscope.jobs import Failed, Job, Runner
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import Manifest, describe_environment, write_json
-from topicscope.records.folder import prepare_output_folder
+from topicscope.records.contents import PARTS, RUN_PARTS
 from topicscope.records.manifest import now
 from topicscope.records.run_record import RECIPE, RunRecord, load_run
 from topicscope.training.checks import check_inputs, check_started, started
 from topicscope.training.data import inputs_of
 from topicscope.training.recipe import Recipe, make_recipe
 from topicscope.training.run import Given, Run, finished_run, train_together
-
-PARTS = "parts"
 
 
 def train_apart(
@@ -41,7 +38,6 @@ def train_apart(
     seeds_per_task: int,
     *,
     resume: bool = False,
-    overwrite: bool = False,
 ) -> RunRecord:
     """See `train`: groups of `seeds_per_task` consecutive seeds as jobs of `runner`.
 
@@ -55,7 +51,7 @@ def train_apart(
         raise InputError("bad option --seeds-per-task", received=seeds_per_task, expected="a number of at least 1")
     finished = finished_run(recipe, seeds, given, folder) if resume else None
     if finished is not None:
-        shutil.rmtree(folder / PARTS, ignore_errors=True)
+        RUN_PARTS.remove(folder / PARTS)
         return finished
     # What is wrong with the input is found here, before anything is written; this machine may lack the device.
     Run(recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": "cpu"})}), seeds[:1], given)
@@ -65,7 +61,7 @@ def train_apart(
     if resumed:
         check_started(folder, recipe, given.inputs, plan)
     else:
-        prepare_output_folder(folder, overwrite=overwrite)
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         runner.check(folder)
     except InputError:
@@ -96,7 +92,7 @@ def train_apart(
     record = merged([load_run(folder / PARTS / name) for name in groups], command)
     record.manifest.options["seeds_per_task"] = seeds_per_task
     record.save(folder)
-    shutil.rmtree(folder / PARTS)
+    RUN_PARTS.remove(folder / PARTS)
     return record
 
 

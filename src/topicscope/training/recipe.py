@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from topicscope.errors import InputError
 from topicscope.models import ModelConfig
+from topicscope.records.files import require_regular_file
 from topicscope.topics.setting import Setting
 
 Array = Literal["theorem-2", "finite-n", "diagonal", "theorem-1"]
@@ -240,6 +241,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         InputError: no such file, not TOML, an unknown key (with the nearest valid name) or a value out of range.
     """
     path = Path(path)
+    require_regular_file(path, "a TOML file")
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError) as error:

@@ -16,7 +16,6 @@ from topicscope.errors import InputError
 from topicscope.models import why_not_reduced
 from topicscope.progress import Progress, tracked
 from topicscope.records import Manifest, describe_environment, write_json
-from topicscope.records.folder import prepare_output_folder
 from topicscope.records.manifest import now
 from topicscope.records.run_record import RECIPE, SUMMARY, RunRecord, load_run
 from topicscope.topics.topic_model import TopicModel
@@ -61,7 +60,6 @@ def train_together(
     command: str | None = None,
     *,
     resume: bool = False,
-    overwrite: bool = False,
 ) -> RunRecord:
     """See `train`: these seeds in this process."""
     finished = finished_run(recipe, seeds, given, folder) if folder is not None and resume else None
@@ -72,7 +70,7 @@ def train_together(
         if resume and folder.exists():
             run.restore(folder)
         else:
-            prepare_output_folder(folder, overwrite=overwrite)
+            folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RECIPE, started(recipe, given.inputs))
     with tracked(progress, recipe.name, run.total, "steps"):
         run.go(folder, progress)
