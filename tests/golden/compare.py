@@ -115,7 +115,7 @@ def compare(
     version = head.get(VERSION_KEY)
     if changed_numbers and tolerance == EXACT and version is not None and base.get(VERSION_KEY) == version:
         found.problems.append(
-            f"{len(changed_numbers)} numbers changed, the first {changed_numbers[0]}, while NUMBERS_VERSION is {version} "
+            f"{len(changed_numbers)} numbers changed ({changed_numbers[0]}, …) while NUMBERS_VERSION is {version} "
             "as in the base: raise it in the records package, so that no run resumes or reuses older numbers"
         )
     if tolerance == EXACT:

@@ -19,9 +19,11 @@ from safetensors.numpy import load as load_tensors
 from golden import adapter
 
 MASKED = "(masked)"
-# Moments, machines and durations; `bytes` and `command` depend on pages and folders; versions of the code have a key.
+# Moments, machines and durations; `bytes` and `command` depend on pages and folders, the `key` of a sweep's row on the
+# version of the numbers, which has a golden key of its own.
 VOLATILE = {
-    "bytes", "command", "created", "elapsed_s", "environment", "left_s", "libraries", "numbers_version", "seconds",
+    "bytes", "command", "created", "elapsed_s", "environment", "key", "left_s", "libraries", "numbers_version",
+    "seconds", "setup_seconds",
 }  # fmt: skip
 _NOT_VALUES = {".html", ".png", ".pdf", ".md"}  # only their names are recorded
 

@@ -38,11 +38,13 @@ _VOLATILE: dict[str, Any] = {
     "bytes": {"type": "integer"},
     "command": {"type": ["string", "null"]},
     "created": {"type": "string"},
+    "key": {"type": "string"},
     "elapsed_s": {"type": ["number", "null"]},
     "left_s": {"type": ["number", "null"]},
     "libraries": {"type": "object", "additionalProperties": {"type": "string"}},
     "numbers_version": {"type": "integer"},
     "seconds": {"type": ["number", "null"]},
+    "setup_seconds": {"type": ["number", "null"]},
     "environment": {
         "type": "object",
         "properties": {
@@ -59,9 +61,11 @@ _VOLATILE: dict[str, Any] = {
 # Objects whose names are data, by document and path.
 MAPS = (
     "*/dropped", "*/skipped", "*/left_out", "*/sources/arrays", "*/sources/references", "run-recipe/recipe/arrays",
-    "run-recipe/recipe/references", "*/model/sigmas", "*/training/ridge", "sweep*/set", "sweep*/grid", "sweep*/random",
-    "sweep*/values", "sweep/table/-", "*/measurements", "*/theory", "*/relative_deviation", "theory/quantities",
+    "run-recipe/recipe/references", "*/model/sigmas", "*/training/ridge", "sweep/table/-", "*/measurements", "*/theory",
+    "*/relative_deviation", "theory/quantities",
 )  # fmt: skip
+# Objects with values of any kind as well: settings of recipes.
+OPEN = ("sweep*/set", "sweep*/grid", "sweep*/random", "sweep*/values")
 
 
 def schemas_of(recording: Path) -> dict[str, Any]:
@@ -84,17 +88,21 @@ def schemas_of(recording: Path) -> dict[str, Any]:
 def schema_of(values: Sequence[Any], path: str) -> dict[str, Any]:
     """The narrowest schema of this form that all values meet."""
     name = path.rpartition("/")[2]
+    if any(fnmatchcase(path, pattern) for pattern in OPEN):
+        return {"type": ["object", "null"]}
     if MASKED in [value for value in values if isinstance(value, str)]:
         return dict(_VOLATILE[name])
     if name in ("schema_version", "kind") and len({json.dumps(value) for value in values}) == 1:
         return {"const": values[0]}
     types = sorted({kind_of(value) for value in values})
+    if types == ["null"]:
+        return {}  # no document has shown yet what it may be
     if "number" in types:
         types = sorted({*types, "null"} - {"integer"})
     found: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
     objects = [value for value in values if isinstance(value, Mapping)]
     if objects and any(fnmatchcase(path, pattern) for pattern in MAPS):
-        items = [item for value in objects for item in value.values()]
+        items = [item for value in objects for item in value.values() if item != MASKED]
         found["additionalProperties"] = schema_of(items, f"{path}/*") if items else True
     elif objects:
         names = list(dict.fromkeys(key for value in objects for key in value))

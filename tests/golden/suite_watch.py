@@ -15,12 +15,18 @@ STEPS = 8
 
 
 def record_monitor(recorder: Recorder) -> None:
-    """The history of a small masked BERT; without a budget, which would depend on the clock."""
+    """The history of a small masked BERT, and its losses."""
+    recorder.put("monitor/losses", monitored(Path("monitor")))
+    recorder.put_folder("monitor/folder", Path("monitor"))
+
+
+def monitored(out: Path, steps: int = STEPS) -> list[float]:
+    """A watched training and its losses; without a budget, which would depend on the clock."""
     model, tokenizer = _masked_bert()
-    batches = _batches(tokenizer)
+    batches = _batches(tokenizer)[:steps]
     documents = [(f"doc{i}", text) for i, text in enumerate(texts(24))]
     monitor = topicscope.TopicStructureMonitor(
-        model, tokenizer, topics=THEMES, documents=documents, out="monitor", total_steps=STEPS, budget=None,
+        model, tokenizer, topics=THEMES, documents=documents, out=out, total_steps=steps, budget=None,
         on_error="raise",
     )  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -30,12 +36,10 @@ def record_monitor(recorder: Recorder) -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(float(loss))
+        losses.append(loss.item())
         monitor.step()
-    history = monitor.finish()
-    assert history is not None
-    recorder.put("monitor/losses", losses)
-    recorder.put_folder("monitor/folder", Path("monitor"))
+    assert monitor.finish() is not None
+    return losses
 
 
 def record_series(recorder: Recorder) -> None:
