@@ -37,6 +37,9 @@ def main() -> int:
     head, kept = BUILD / "head", BUILD / f"base-{(base or '')[:12]}-{digest()}"
     shutil.rmtree(head, ignore_errors=True)
     runs = [] if chosen.write else [start(ROOT, head, parts)]
+    for old in BUILD.glob("base-*"):
+        if old != kept:
+            shutil.rmtree(old)
     missing = [name for name in parts if not (kept / f"{name}.json").is_file()]
     if base is not None and not chosen.committed and missing:
         runs.append(start(checked_out(base), kept, missing))

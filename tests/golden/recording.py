@@ -51,8 +51,9 @@ class Recorder:
             self.put(key, [None if value is None else str(value) for value in array.ravel().tolist()])
 
     def put_columns(self, key: str, frame: pd.DataFrame) -> None:
-        """Keep a table column by column."""
-        for name in frame.columns:
+        """Keep a table column by column, the names alone of what is volatile."""
+        self.put(f"{key}/(columns)", [str(name) for name in frame.columns])
+        for name in [name for name in frame.columns if name not in VOLATILE]:
             self.put_array(f"{key}/{name}", frame[name].to_numpy(object if frame[name].dtype.kind == "O" else None))
 
     def put_folder(self, key: str, folder: Path) -> None:
