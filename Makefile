@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival emergence lint bench clean
+.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-long golden test-golden test-golden-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival emergence lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -55,6 +55,21 @@ test: $(STAMP)
 
 test-long: $(STAMP)
 	$(PYTEST) -m "long and not cluster" $(ARGS)
+
+# What topicscope computes, says and writes is compared with the commit in tests/golden/BASE, exactly: two recordings side
+# by side, the older of which is kept under build/. What may differ is in tests/golden/EXPECTED_CHANGES.md.
+GOLDEN = PYTHONPATH=tests:src $(BIN)/python -m golden.check
+test-golden: $(STAMP)
+	$(GOLDEN) $(ARGS)
+
+# With `reproduce --quick`, which takes minutes.
+test-golden-long: $(STAMP)
+	$(GOLDEN) --long $(ARGS)
+
+# The committed values in tests/golden/values, for checkouts without the base commit. They belong to that commit: never
+# record them anew to make a comparison pass.
+golden: $(STAMP)
+	$(GOLDEN) --write
 
 # A small Ray cluster on this machine; one process, since all its tests share it.
 test-cluster: $(STAMP)

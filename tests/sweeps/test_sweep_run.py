@@ -162,7 +162,7 @@ def test_rows_of_other_code_or_files_are_made_again(tmp_path: Path, monkeypatch:
     assert second.counts["kept"] == 0
     assert second.table()["loss"].tolist() != first.table()["loss"].tolist()
     assert sweep(spec, out=tmp_path / "out", resume=True).counts["kept"] == 2
-    monkeypatch.setattr(point_module, "code_digest", lambda: "other")
+    monkeypatch.setattr(point_module, "NUMBERS_VERSION", 0)
     assert sweep(spec, out=tmp_path / "out", resume=True).counts["kept"] == 0
 
 
@@ -205,7 +205,9 @@ def test_a_killed_sweep_goes_on_to_the_same_rows(tmp_path: Path) -> None:
     assert (out / "runs" / unfinished.name / "summary.json").is_file()
 
 
-def test_checkpoints_of_other_code_are_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_of_another_numbers_version_are_not_gone_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec, out, real = write(tmp_path, recipe=LASTING), tmp_path / "out", train
     begun: list[bool] = []
 
@@ -219,7 +221,7 @@ def test_checkpoints_of_other_code_are_not_gone_on_from(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(point_module, "train", stopped)
     assert sweep(spec, out=out).interrupted
-    monkeypatch.setattr(point_module, "code_digest", lambda: "other")
+    monkeypatch.setattr(point_module, "NUMBERS_VERSION", 0)
     assert sweep(spec, out=out, resume=True).complete
     assert not any(begun)
 

@@ -4,17 +4,16 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-import topicscope
 from topicscope.claims.closed_forms import resolve
 from topicscope.claims.recipes import find_recipe
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import write_npz
+from topicscope.records.files import NUMBERS_VERSION
 from topicscope.records.lock import folder_lock
 from topicscope.records.run_record import RunRecord
 from topicscope.training.loop import train
@@ -22,17 +21,6 @@ from topicscope.training.loop import train
 Made = TypeVar("Made")
 
 LOCKS = "locks"
-_ROOMS = ("claims", "models", "probing", "theory", "topics", "training")
-
-
-@cache
-def code_digest() -> str:
-    """A hash of the package's version and of all code that a claim's numbers come from: results of other code are
-    never taken for this one's."""
-    package = Path(topicscope.__file__).parent
-    sources = sorted(path for room in _ROOMS for path in (package / room).rglob("*.py"))
-    parts = [topicscope.__version__.encode(), *(path.read_bytes() for path in sources)]
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 @dataclass
@@ -68,7 +56,7 @@ class Context:
         """
         recipe = find_recipe(name, overrides)
         seeds = self.seeds if seeds is None else seeds
-        text = f"{code_digest()} {seeds} {recipe.model_dump_json()}"
+        text = f"{NUMBERS_VERSION} {seeds} {recipe.model_dump_json()}"
         path = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         self.evidence.append({"path": path, "recipe": name, "overrides": list(overrides), "seeds": seeds})
         with self._alone(path):

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 
 from topicscope.claims.claim import Claim, Criterion, Row
-from topicscope.claims.context import Context, code_digest
+from topicscope.claims.context import Context
 from topicscope.claims.pretrained_models import PAPER, SMALL_BERT, Source, packaged, paper_models, sources_of
 from topicscope.claims.pretrained_rows import (
     RECIPE,
@@ -28,6 +28,7 @@ from topicscope.errors import InputError
 from topicscope.probing.loading import load_model
 from topicscope.progress import tracked
 from topicscope.records import read_json, write_json
+from topicscope.records.files import NUMBERS_VERSION
 from topicscope.topics.lda import CorpusPassages, Topics, fit
 from topicscope.topics.text import Corpus, open_corpus
 from topicscope.topics.topics_file import load_topics, save_topics
@@ -126,7 +127,7 @@ def _kept(context: Context, name: str, inputs: str, make: Callable[[], list[Row]
     """The rows of a model, from the run's folder where they were measured already from the same inputs and code."""
     if context.folder is None:
         return make()
-    digest = hashlib.sha256(f"{code_digest()} {inputs}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{NUMBERS_VERSION} {inputs}".encode()).hexdigest()[:16]
     path = context.folder / RECIPE / f"{hashlib.sha256(name.encode()).hexdigest()[:8]}-{digest}.json"
     if not path.is_file():
         write_json(path, {"model": name, "rows": make()})
@@ -138,7 +139,7 @@ def fitted_topics(context: Context, reading: Reading, corpus: Corpus) -> Topics:
     """LDA on the passages of the whole corpus, fitted once for all models and kept in the run's folder."""
 
     def make() -> Topics:
-        text = f"{code_digest()} {corpus.fingerprint()} {reading.topics} {reading.sweeps}"
+        text = f"{NUMBERS_VERSION} {corpus.fingerprint()} {reading.topics} {reading.sweeps}"
         name = f"topics-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
         path = None if context.folder is None else context.folder / RECIPE / name
         if path is not None and path.is_file():

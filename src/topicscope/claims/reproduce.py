@@ -24,13 +24,14 @@ import pandas as pd
 
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import Claim, ClaimResult
-from topicscope.claims.context import LOCKS, Context, code_digest
+from topicscope.claims.context import LOCKS, Context
 from topicscope.claims.pretrained_models import sources_of
 from topicscope.claims.recipes import recipe_path
 from topicscope.errors import InputError, RunError
 from topicscope.jobs import Failed, Job, Runner
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import Manifest, describe_environment, read_json, write_json
+from topicscope.records.files import NUMBERS_VERSION
 from topicscope.records.folder import check_output_folder
 from topicscope.records.manifest import now
 from topicscope.records.places import output_path
@@ -246,7 +247,7 @@ def claim_key(claim: Claim, context: Context) -> str:
     """What a finished claim depends on, as one hash: options, recipes, the claim's own inputs, version and code."""
     recipes = [recipe_path(name).read_text(encoding="utf-8") for name in claim.recipes]
     inputs = "" if claim.inputs is None else claim.inputs(context)
-    text = "\0".join([claim.id, str(context.quick), str(context.seeds), code_digest(), inputs, *recipes])
+    text = "\0".join([claim.id, str(context.quick), str(context.seeds), str(NUMBERS_VERSION), inputs, *recipes])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -25,13 +25,12 @@ from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-import topicscope.topics.units as units_module
 from topicscope.errors import InputError
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import read_json, replaced_folder, write_json
 from topicscope.records.cache import cache_folder
 from topicscope.records.contents import MODEL
-from topicscope.records.files import sha256_of_file
+from topicscope.records.files import NUMBERS_VERSION, sha256_of_file
 from topicscope.topics.text import Corpus
 from topicscope.topics.units import passages
 from topicscope.training.checkpoint import (
@@ -51,7 +50,7 @@ _RECENT = 50  # steps whose mean loss is recorded
 
 
 class SmallBert(BaseModel):
-    """Everything that decides the model; one of equal options, text and code is never trained twice."""
+    """Everything that decides the model; one of equal options and text is never trained twice."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,7 +70,7 @@ class SmallBert(BaseModel):
 def small_bert(corpus: Corpus, options: SmallBert, folder: Path | None, progress: Progress | None = None) -> Path:
     """The folder of the trained model and its tokenizer, as transformers saves them.
 
-    It lies in `folder` (None: in the user's cache) under a name that holds a hash of options, text, code and versions.
+    It lies in `folder` (None: in the user's cache) under a name that holds a hash of options, text and versions.
     A model found there or in the cache is not trained again, an interrupted training goes on where it was, and a
     trained model is also put into the cache, if that can be written. `training.json` tells options, loss and counts.
     """
@@ -98,10 +97,9 @@ def is_finished(place: Path) -> bool:
 
 
 def _key(corpus: Corpus, options: SmallBert) -> str:
-    code = [Path(file).read_bytes() for file in (__file__, units_module.__file__)]
-    versions = f"{torch.__version__} {transformers.__version__} {tokenizers.__version__}"
-    parts = [options.model_dump_json().encode(), corpus.fingerprint().encode(), versions.encode(), *code]
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+    versions = f"{NUMBERS_VERSION} {torch.__version__} {transformers.__version__} {tokenizers.__version__}"
+    parts = [options.model_dump_json(), corpus.fingerprint(), versions]
+    return hashlib.sha256(b"".join(hashlib.sha256(part.encode()).digest() for part in parts)).hexdigest()
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -30,12 +30,6 @@ from typing import overload
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-import topicscope.probing.alignment as alignment_module
-import topicscope.probing.spelling as spelling_module
-import topicscope.probing.token_arrays as arrays_module
-import topicscope.probing.tokenise as tokenise_module
-import topicscope.topics.units as units_module
-import topicscope.topics.words as words_module
 from topicscope.errors import InputError, RunError
 from topicscope.probing.alignment import AlignedUnit, Coverage
 from topicscope.probing.options import ProbeOptions
@@ -43,7 +37,7 @@ from topicscope.probing.token_arrays import NO_WORD, open_array
 from topicscope.probing.tokenise import Aligner, build_tokens
 from topicscope.progress import Progress
 from topicscope.records.cache import cache_folder
-from topicscope.records.files import read_json
+from topicscope.records.files import NUMBERS_VERSION, read_json
 from topicscope.records.folder import TemporaryFolder
 from topicscope.topics.text import Corpus
 from topicscope.topics.units import UnitCounts
@@ -195,17 +189,15 @@ def _usable(folder: Path) -> TokenCache | None:
 
 
 def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: ProbeOptions, max_length: int) -> str:
-    """Hexadecimal name of everything that decides the content: tokenizer, text, units, code and libraries."""
+    """Hexadecimal name of everything that decides the content: tokenizer, text, units and versions."""
     backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else ""
-    modules = (alignment_module, spelling_module, arrays_module, tokenise_module, units_module, words_module)
-    code = [Path(str(module.__file__)).read_bytes() for module in modules]
     made_of = {
         "tokenizer": [hashlib.sha256(backend.encode()).hexdigest(), type(tokenizer).__name__, tokenizer.unk_token_id],
         "corpus": corpus.fingerprint(),
         "unit": [options.unit, options.language, options.max_units, options.seed if options.max_units else None],
         "pieces": options.pieces,
         "max_length": max_length,
-        "code": hashlib.sha256(b"".join([*code, Path(__file__).read_bytes()])).hexdigest(),
+        "numbers_version": NUMBERS_VERSION,
         "libraries": [metadata.version(name) for name in ("tokenizers", "sentencex", "regex")],
     }
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:32]

@@ -17,11 +17,10 @@ import pandas as pd
 import torch
 
 from topicscope.claims.closed_forms import add_theory, resolve
-from topicscope.claims.context import code_digest
 from topicscope.errors import InputError, RunError
 from topicscope.records import read_json, write_json, write_text
 from topicscope.records.contents import RUN
-from topicscope.records.files import dump_json
+from topicscope.records.files import NUMBERS_VERSION, dump_json
 from topicscope.records.run_record import SUMMARY, RunRecord
 from topicscope.sweeps.plan import Point, in_one_line
 from topicscope.training.loop import train
@@ -46,7 +45,7 @@ class Measurement:
 
 def key_of(point: Point) -> str:
     """What a row depends on besides its recipe, whose hash names it: the code, and the files that the recipe names."""
-    return hashlib.sha256(dump_json([SCHEMA_VERSION, code_digest(), point.inputs]).encode()).hexdigest()
+    return hashlib.sha256(dump_json([SCHEMA_VERSION, NUMBERS_VERSION, point.inputs]).encode()).hexdigest()
 
 
 def kept_row(out: Path, point_id: str, key: str, keep: str) -> dict[str, Any] | None:

@@ -17,13 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from topicscope.claims.context import code_digest
 from topicscope.errors import InputError
 from topicscope.jobs import Failed, Here, Job, Runner
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import Manifest, describe_environment
 from topicscope.records.contents import SWEEP
-from topicscope.records.files import remove_unfinished
+from topicscope.records.files import NUMBERS_VERSION, remove_unfinished
 from topicscope.records.lock import LOCK, folder_lock
 from topicscope.records.manifest import now
 from topicscope.records.places import output_path
@@ -159,7 +158,7 @@ class _State:
             command=self.command,
             environment=describe_environment(),
             options=options | {name: spec[name] for name in ("recipe", "seeds", "set", "grid", "random")},
-            sources={"recipe": str(plan.spec.recipe_file().name), "code": f"sha256:{code_digest()}"},
+            sources={"recipe": str(plan.spec.recipe_file().name), "numbers_version": NUMBERS_VERSION},
         )
         return SweepResult(
             name=plan.name,
