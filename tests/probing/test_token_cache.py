@@ -179,3 +179,15 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "used"]
     prune(tmp_path, 0)
     assert [p.name for p in tmp_path.iterdir()] == ["new"], "what may be in use stays"
+
+
+def test_what_is_no_cache_is_never_pruned(tmp_path: Path) -> None:
+    """The folder of caches may be named by the user, who may keep other things there."""
+    for name in ("cache/input_ids.npy", "thesis/chapter.txt", "thesis/words.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    for folder in tmp_path.iterdir():
+        os.utime(folder, (0, 0))
+    prune(tmp_path, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
+    assert sorted(path.name for path in (tmp_path / "thesis").iterdir()) == ["chapter.txt", "words.json"]

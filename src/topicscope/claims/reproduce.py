@@ -13,7 +13,6 @@ A folder holds
 
 import difflib
 import hashlib
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from topicscope.errors import InputError, RunError
 from topicscope.jobs import Failed, Job, Runner
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import Manifest, describe_environment, read_json, write_json
+from topicscope.records.contents import RUN_LOCKS
 from topicscope.records.files import NUMBERS_VERSION
 from topicscope.records.folder import check_output_folder
 from topicscope.records.manifest import now
@@ -156,7 +156,7 @@ def _results(
                 yield name, outcome, False
             else:
                 yield name, ClaimResult(**outcome.value[number]), True
-    shutil.rmtree(folder / RUNS / LOCKS, ignore_errors=True)
+    RUN_LOCKS.remove(folder / RUNS / LOCKS)
 
 
 def run_claims(

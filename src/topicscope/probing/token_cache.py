@@ -19,7 +19,6 @@ was made of, where making it took a while; the least recently used ones go when 
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,6 +36,7 @@ from topicscope.probing.token_arrays import NO_WORD, open_array
 from topicscope.probing.tokenise import Aligner, build_tokens
 from topicscope.progress import Progress
 from topicscope.records.cache import cache_folder
+from topicscope.records.contents import TOKENS
 from topicscope.records.files import NUMBERS_VERSION, read_json
 from topicscope.records.folder import TemporaryFolder
 from topicscope.topics.text import Corpus
@@ -184,7 +184,7 @@ def _usable(folder: Path) -> TokenCache | None:
             return cache
     except (OSError, ValueError, KeyError, TypeError, InputError):
         pass
-    shutil.rmtree(folder, ignore_errors=True)
+    TOKENS.remove(folder)
     return None
 
 
@@ -204,14 +204,18 @@ def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: Probe
 
 
 def prune(root: Path, limit: int, *, unused_s: float = 86_400) -> None:
-    """Remove the least recently used caches until at most `limit` bytes are left; one used within `unused_s` stays."""
-    sizes = {folder: sum(f.stat().st_size for f in folder.iterdir()) for folder in root.iterdir() if folder.is_dir()}
+    """Remove the least recently used caches until at most `limit` bytes are left; one used within `unused_s` stays.
+
+    A folder that holds anything else is no cache.
+    """
+    caches = [folder for folder in root.iterdir() if folder.is_dir() and not TOKENS.survey(folder).foreign]
+    sizes = {folder: sum(f.stat().st_size for f in folder.iterdir()) for folder in caches}
     total, oldest = sum(sizes.values()), time.time() - unused_s
     used = {folder: folder.stat().st_mtime for folder in sizes}
     for folder in sorted(sizes, key=lambda f: used[f]):
         if total <= limit or used[folder] > oldest:
             return
-        shutil.rmtree(folder, ignore_errors=True)
+        TOKENS.remove(folder)
         total -= sizes[folder]
 
 

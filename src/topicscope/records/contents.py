@@ -239,6 +239,7 @@ SWEEP = Layout(
 )
 MODEL = Layout("a model", ("checkpoint.json",), ("*.json", "*.txt", "*.safetensors"))
 SHARD = Layout("shard of a pass", (), _PASS, listed=False)
+RUN_LOCKS = Layout("locks of runs", (), (f"*/{LOCK}",), listed=False)
 TOKENS = Layout("token cache", (), _TOKENS, listed=False)
 
 
