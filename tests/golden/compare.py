@@ -8,6 +8,7 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -93,15 +94,19 @@ def compare(
     expected: Expected,
     *,
     tolerance: Tolerance = EXACT,
+    looser: Mapping[str, Tolerance] | None = None,
     parts: Sequence[str] | None = None,
 ) -> Comparison:
-    """Compare recordings of these parts (None: all parts, so that every expected change must be seen)."""
+    """Compare recordings of these parts (None: all parts, so that every expected change must be seen).
+
+    looser: other tolerances for keys that match a pattern.
+    """
     found, moved = Comparison(), expected.renamed(base)
     changed_numbers: list[str] = []
     for key in sorted(moved.keys() | head.keys()):
         a, b = moved.get(key, _ABSENT), head.get(key, _ABSENT)
         found.compared += 1
-        if same(a, b, tolerance):
+        if same(a, b, tolerance) or any(same(a, b, t) for name, t in (looser or {}).items() if fnmatchcase(key, name)):
             continue
         within = expected.tolerance_of(key)
         if within is not None and same(a, b, Tolerance(*within)):
