@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from golden import values
-from golden.compare import VERSION_KEY, Comparison, Tolerance, compare, leaves
+from golden.compare import VERSION, Comparison, Tolerance, compare, leaves
 from golden.errors import CASES
 from golden.expected import Expected
 from golden.recording import MASKED, Recorder, masked
 
+VERSION_KEY = f"probe{VERSION}"
 BASE: dict[str, Any] = {
     "probe/bert/moments.npz/sum": np.array([1.0, np.nan, 3.0]),
     "probe/bert/result.json/table/0/ratio": 1.25,

@@ -72,6 +72,7 @@ def record(out: Path, names: list[str]) -> None:
 
     import torch
 
+    from golden import adapter
     from golden.material import write_material
     from golden.recording import Recorder
 
@@ -89,6 +90,7 @@ def record(out: Path, names: list[str]) -> None:
         try:
             write_material(Path.cwd())
             recorder = Recorder(name)
+            recorder.put("numbers-version", {"version": adapter.find("numbers version", None)})
             run(recorder)
             recorder.save(out)
         finally:

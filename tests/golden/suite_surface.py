@@ -20,7 +20,6 @@ PACKAGES = ("topicscope", "topicscope.theory", "topicscope.lab", "topicscope.plo
 
 def record_surface(recorder: Recorder) -> None:
     """All of it."""
-    recorder.put("numbers-version", {"version": adapter.find("numbers version", None)})
     for command in COMMANDS:
         code, out, err = command_line(*command.split(), "--help")
         recorder.put(f"help/{command or 'topicscope'}", {"code": code, "lines": (out + err).splitlines()})
