@@ -74,12 +74,12 @@ golden: $(STAMP)
 # A small Ray cluster on this machine; one process, since all its tests share it.
 test-cluster: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[cluster]" -c constraints.txt
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and not long" tests/cluster $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and not long" tests/distributed $(ARGS)
 
 # Machines that fail: nodes that go, a driver that is killed, shards that nobody can read.
 test-cluster-long: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[cluster]" -c constraints.txt
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -v -m "cluster and long" tests/cluster $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -v -m "cluster and long" tests/distributed $(ARGS)
 
 # The pages in a real browser: Debian's chromium (CHROMIUM names another one), and npm for the rules of accessibility.
 AXE = axe-core@4.14.1

@@ -28,7 +28,7 @@ def child(folder: Path, steps: int, watched: bool) -> dict[str, float]:
     from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
     from topicscope import TopicStructureMonitor
-    from topicscope.topics.text import wikipedia_sample
+    from topicscope.text import wikipedia_sample
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -88,9 +88,8 @@ def main() -> None:
         return
     from tokenizers import BertWordPieceTokenizer
 
-    from topicscope.topics.lda import CorpusPassages, fit
-    from topicscope.topics.text import wikipedia_sample
-    from topicscope.topics.topics_file import save_topics
+    from topicscope.text import wikipedia_sample
+    from topicscope.topics import CorpusPassages, fit, save_topics
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

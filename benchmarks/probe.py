@@ -36,22 +36,15 @@ import torch  # noqa: E402
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel  # noqa: E402
 from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
-from topicscope.probing.alignment import AlignedUnit, align_units  # noqa: E402
-from topicscope.probing.attention import PartSums, sum_attention  # noqa: E402
-from topicscope.probing.batches import CPU_TOKENS, Batch, make_batches  # noqa: E402
-from topicscope.probing.lookup import Configuration, TopicLookup  # noqa: E402
-from topicscope.probing.minilm import minilm_folder  # noqa: E402
-from topicscope.probing.model import ModelView, view_model  # noqa: E402
-from topicscope.probing.moments import PartMoments  # noqa: E402
-from topicscope.probing.options import DEFAULT_THRESHOLDS  # noqa: E402
-from topicscope.probing.table import document_rows  # noqa: E402
-from topicscope.topics.assignment import assign_words  # noqa: E402
-from topicscope.topics.lda import CorpusPassages, Topics, fit  # noqa: E402
-from topicscope.topics.pairs import PairClass  # noqa: E402
-from topicscope.topics.stop_words import load_stop_words  # noqa: E402
-from topicscope.topics.text import wikipedia_sample  # noqa: E402
-from topicscope.topics.topics_file import load_topics, save_topics  # noqa: E402
-from topicscope.topics.units import Unit, passages  # noqa: E402
+from topicscope.demo import minilm_folder  # noqa: E402
+from topicscope.probing import DEFAULT_THRESHOLDS  # noqa: E402
+from topicscope.probing.attention import Configuration, PartSums, TopicLookup, sum_attention  # noqa: E402
+from topicscope.probing.hf import ModelView, view_model  # noqa: E402
+from topicscope.probing.results import document_rows  # noqa: E402
+from topicscope.probing.statistics import PartMoments  # noqa: E402
+from topicscope.probing.tokens import CPU_TOKENS, AlignedUnit, Batch, align_units, make_batches  # noqa: E402
+from topicscope.text import Unit, load_stop_words, passages, wikipedia_sample  # noqa: E402
+from topicscope.topics import CorpusPassages, PairClass, Topics, assign_words, fit, load_topics, save_topics  # noqa: E402
 
 TOPICS, SWEEPS = 100, 100
 LENGTHS = (128, 512)

@@ -24,10 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from topicscope.probing.moments import PartMoments
-from topicscope.probing.shards import load_state, save_state
-from topicscope.probing.statistics import Moments
-from topicscope.probing.sums import DocumentSums
+from topicscope.probing.results import load_state, save_state
+from topicscope.probing.statistics import DocumentSums, Moments, PartMoments
 from topicscope.progress import SilentProgress
 
 FILES = 20  # of made-up shards, read again and again: what is measured is not the disk
@@ -87,7 +85,7 @@ class Clock(SilentProgress):
 def probed(out: Path | None, units: int, **more: Any) -> tuple[Clock, dict[str, Any]]:
     """Times of reading so many sentences of Wikipedia with the embedded model, and what was counted."""
     import topicscope
-    from topicscope.probing.minilm import minilm_folder
+    from topicscope.demo import minilm_folder
 
     clock = Clock()
     options: dict[str, Any] = {"topics": 10, "sweeps": 5, "controls": 0, "permutations": 0, "profile": 0}
@@ -121,12 +119,11 @@ def tokenising() -> dict[str, float]:
     """CPU seconds of the driver for a million tokens, when it tokenises itself and when workers do, and the ratio."""
     from transformers import AutoTokenizer
 
-    from topicscope.cluster import Cluster
-    from topicscope.probing.minilm import minilm_folder
-    from topicscope.probing.options import ProbeOptions
-    from topicscope.probing.tokenise import Aligner, build_tokens
-    from topicscope.topics.text import open_corpus
-    from topicscope.topics.words import split_words
+    from topicscope.demo import minilm_folder
+    from topicscope.distributed import Cluster
+    from topicscope.probing import ProbeOptions
+    from topicscope.probing.tokens import Aligner, build_tokens
+    from topicscope.text import open_corpus, split_words
 
     tokenizer, corpus = AutoTokenizer.from_pretrained(minilm_folder()), open_corpus("wikipedia-sample")
 
@@ -149,7 +146,7 @@ def tokenising() -> dict[str, float]:
 
 def efficiency(folder: Path, workers: Sequence[int]) -> dict[str, float]:
     """Seconds of reading with each number of workers, once they have the model, and their share of perfect scaling."""
-    from topicscope.cluster import Cluster
+    from topicscope.distributed import Cluster
 
     folder.mkdir()
     found = {}

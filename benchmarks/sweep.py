@@ -15,9 +15,8 @@ from pathlib import Path
 
 import torch
 
-from topicscope.sweeps.run import sweep
-from topicscope.sweeps.spec import make_spec
-from topicscope.training import load_recipe, train
+from topicscope.experiments import make_spec, sweep
+from topicscope.lab import load_recipe, train
 
 RECIPE = """
 name = "tiny"

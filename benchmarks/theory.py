@@ -20,8 +20,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from topicscope import theory  # noqa: E402
-from topicscope.theory.attention import value_blocks  # noqa: E402
-from topicscope.theory.enumeration import topicwise_kernel  # noqa: E402
+from topicscope.theory import topicwise_kernel, value_blocks  # noqa: E402
 
 RATES = (0.15, 0.1, 0.1)
 

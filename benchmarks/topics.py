@@ -80,7 +80,7 @@ def run_apart(given: str) -> None:
     """The other side of `apart`."""
     import gensim.models  # noqa: F401  # so that it is in the memory at the start
 
-    import topicscope.topics.stream  # noqa: F401
+    import topicscope.topics.gensim_lda  # noqa: F401
 
     order = json.loads(given)
     before, started = held_bytes("VmRSS"), time.process_time()
@@ -91,9 +91,8 @@ def run_apart(given: str) -> None:
 
 def streamed(path: str, words_held: int, topics: int = 10) -> dict[str, Any]:
     """One streamed fit; what it counted."""
-    from topicscope.topics.lda import CorpusPassages
-    from topicscope.topics.stream import fit_stream
-    from topicscope.topics.text import open_corpus
+    from topicscope.text import open_corpus
+    from topicscope.topics import CorpusPassages, fit_stream
 
     passages = CorpusPassages(open_corpus(path))
     known = fit_stream(passages, topics, words_held=words_held).provenance
@@ -113,12 +112,8 @@ def memory(documents: Sequence[int], words_held: int) -> list[dict[str, Any]]:
 
 def fitted(sources: Sequence[str], topics: int, seed: int, way: str) -> dict[str, Any]:
     """One fit on four fifths of the documents, its coherence there and in the last fifth."""
-    from topicscope.topics.coherence import coherence
-    from topicscope.topics.engines import fit_with
-    from topicscope.topics.lda import CorpusPassages
-    from topicscope.topics.sampling import sample_documents
-    from topicscope.topics.stream import Rate, fit_stream
-    from topicscope.topics.text import corpus_from, open_corpus
+    from topicscope.text import corpus_from, open_corpus, sample_documents
+    from topicscope.topics import CorpusPassages, Rate, coherence, fit_stream, fit_with
 
     options: dict[str, Any] = WAYS[way]
     documents = [document for source in sources for document in open_corpus(source)]
@@ -187,11 +182,9 @@ def replaced(page: str, block: str) -> str:
 
 def cluster(workers: Sequence[int], topics: int, documents: int = 16_384) -> dict[str, Any]:
     """Seconds of a part of an E-step, bytes that it sends and brings back; seconds of fits with so many workers."""
-    from topicscope.cluster import Cluster
-    from topicscope.topics import expectation
-    from topicscope.topics.lda import CorpusPassages
-    from topicscope.topics.stream import Rate, fit_stream
-    from topicscope.topics.text import open_corpus
+    from topicscope.distributed import Cluster
+    from topicscope.text import open_corpus
+    from topicscope.topics import CorpusPassages, Rate, expectation, fit_stream
 
     parts: list[tuple[float, int, int]] = []
 

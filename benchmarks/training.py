@@ -16,11 +16,9 @@ import numpy as np
 import torch
 from twin import Twin, text_lines
 
-from topicscope.models import CountTensors, ModelConfig, ReducedTransformer, start
-from topicscope.topics.documents import DocumentLaw
-from topicscope.topics.masking import Masking
-from topicscope.topics.streams import FreshDocuments
-from topicscope.topics.topic_model import TopicModel
+from topicscope.lab import CountTensors, ModelConfig, ReducedTransformer, start
+from topicscope.synthetic import DocumentLaw, FreshDocuments, Masking
+from topicscope.topics import TopicModel
 
 TOPICS = TopicModel.disjoint(10, 10, alpha=0.1)
 LAW = DocumentLaw(TOPICS, length=(100, 150))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from topicscope.topics.documents import Documents
+from topicscope.synthetic import Documents
 
 WORDS, MASK, START, END, PAD = 100, 0, 101, 102, 103
 

@@ -19,11 +19,8 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 from models_page import table  # noqa: E402 - only found from here on
 
-from topicscope.monitoring.history import MonitorHistory  # noqa: E402
-from topicscope.monitoring.series import CheckpointSeries  # noqa: E402
-from topicscope.monitoring.stages import Onset, find_stages, onset  # noqa: E402
-from topicscope.records import read_json  # noqa: E402
-from topicscope.records.run_record import load_run  # noqa: E402
+from topicscope.monitoring import CheckpointSeries, MonitorHistory, Onset, find_stages, onset  # noqa: E402
+from topicscope.records import load_run, read_json  # noqa: E402
 
 PAGE, IMAGES = ROOT / "docs" / "emergence.md", ROOT / "docs" / "images"
 RUNS = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topicscope.cli import run as command_line
-from topicscope.report.paper import save
+from topicscope.report import save
 
 DOCS = Path(__file__).resolve().parent
 PAGE, PICTURES = DOCS / "gallery.md", DOCS / "images" / "gallery"
@@ -91,7 +91,7 @@ topicscope probe bert-base-uncased --corpus articles.jsonl --out results/probe
 
 ```python
 import topicscope
-from topicscope.report.paper import save
+from topicscope.report import save
 ```
 
 The pictures of a probe below are those of `make demo`: MiniLM on a sample of Wikipedia. `make gallery` draws all of
@@ -124,7 +124,7 @@ def render() -> str:
 def draw(folder: Path, *, dpi: int = 130) -> None:
     """Every picture, by the page's own code, in a folder with results/."""
     names: dict[str, object] = {}
-    exec("import topicscope\nfrom topicscope.report.paper import save", names)
+    exec("import topicscope\nfrom topicscope.report import save", names)
     with inside(folder):
         for entry in (*PROBE, *TRAINING):
             exec(entry.code, names)

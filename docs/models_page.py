@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from probing import conformance, real_models  # noqa: E402 - only found from here on
-from topicscope.claims.pretrained_models import NotHereError  # noqa: E402
+from topicscope.experiments import NotHereError  # noqa: E402
 
 PAGE = ROOT / "docs" / "models.md"
 FAMILIES = (

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from topicscope.probing.result import ProbeResult
-from topicscope.report import figures
+from topicscope.probing.results import ProbeResult
+from topicscope.report import heatmaps as figures
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- demo table: make readme -->", "<!-- end of demo table -->"

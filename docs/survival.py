@@ -25,8 +25,8 @@ import summaries_corpus  # noqa: E402 - only found from here on
 from models_page import table  # noqa: E402
 
 import topicscope  # noqa: E402
-from topicscope.claims.pretrained_models import packaged  # noqa: E402
-from topicscope.probing.result import ProbeResult  # noqa: E402
+from topicscope.experiments import packaged  # noqa: E402
+from topicscope.probing.results import ProbeResult  # noqa: E402
 
 PAGE, KEPT, WORK = ROOT / "docs" / "what-survives.md", ROOT / "docs" / "survival", ROOT / "build" / "survival"
 # Documents and random initialisations; larger models are slower.

@@ -34,23 +34,20 @@ from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 import topicscope
-from topicscope.claims.small_bert import CLS, MASK, PAD, SEP, SPECIALS, token_windows, without_bars
-from topicscope.monitoring.history import MonitorHistory
-from topicscope.monitoring.stages import find_stages
-from topicscope.records import write_json
-from topicscope.theory.dynamics import growth_rates, stage_one
-from topicscope.topics.lda import CorpusPassages, fit
-from topicscope.topics.text import Corpus, corpus_from, open_corpus
-from topicscope.topics.topics_file import save_topics
-from topicscope.topics.units import passages
-from topicscope.training import load_recipe
-from topicscope.training.checkpoint import (
+from topicscope.experiments import CLS, MASK, PAD, SEP, SPECIALS, token_windows, without_bars
+from topicscope.lab import (
     Checkpoint,
     flatten_optimizer,
     load_checkpoint,
+    load_recipe,
     restore_optimizer,
     save_checkpoint,
 )
+from topicscope.monitoring import MonitorHistory, find_stages
+from topicscope.records import write_json
+from topicscope.text import Corpus, corpus_from, open_corpus, passages
+from topicscope.theory import growth_rates, stage_one
+from topicscope.topics import CorpusPassages, fit, save_topics
 
 STEPS, LONGER = 1850, 18_500
 LENGTH, BATCH, MASKED, RATE, WARM_UP = 128, 16, 0.15, 1e-3, 20

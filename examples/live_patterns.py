@@ -28,9 +28,9 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import topicscope
-from topicscope.probing.live import live_view
-from topicscope.probing.minilm import minilm_folder
-from topicscope.topics.text import wikipedia_sample
+from topicscope.demo import minilm_folder
+from topicscope.probing.hf import live_view
+from topicscope.text import wikipedia_sample
 
 OPTIONS = {"topics": 8, "sweeps": 50, "threshold": (0.01,), "max_units": 60, "controls": 0}
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from topicscope.errors import InputError
-from topicscope.topics.text import open_corpus
+from topicscope.text import open_corpus
 
 
 def target_of(part: Path, folder: Path) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from topicscope.jobs import Failed, Finished, Here, Job
+from topicscope.runner import Failed, Finished, Here, Job
 
 
 class Shuffled(Here):

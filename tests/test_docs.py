@@ -11,7 +11,7 @@ import doc_pages
 from scripts import load_script
 from topicscope.cli import app
 from topicscope.cli.demo import OPTIONS
-from topicscope.probing.table import COLUMNS
+from topicscope.probing.results.tables import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*doc_pages.pages(), "CHANGELOG.md"]

@@ -14,9 +14,8 @@ from safetensors.torch import load_file
 
 import topicscope
 from scripts import load_script
-from topicscope.monitoring.history import MonitorHistory
-from topicscope.monitoring.stages import find_stages, onset
-from topicscope.topics.text import Corpus, corpus_from
+from topicscope.monitoring import MonitorHistory, find_stages, onset
+from topicscope.text import Corpus, corpus_from
 
 ROOT = Path(__file__).resolve().parents[1]
 THEMES = {

@@ -8,7 +8,7 @@ import pytest
 
 from probing import conformance, real_models
 from scripts import load_script
-from topicscope.probing.families import FAMILIES
+from topicscope.probing.hf.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")

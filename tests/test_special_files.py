@@ -11,14 +11,12 @@ import pytest
 
 from topicscope.cli import run
 from topicscope.errors import InputError
-from topicscope.probing.loading import load_model
-from topicscope.records import read_json, read_npy, read_npz
-from topicscope.records.files import require_regular_file
-from topicscope.records.places import open_place
-from topicscope.sweeps.spec import load_spec
-from topicscope.topics.phi_file import load_phi
-from topicscope.topics.text import open_corpus
-from topicscope.topics.topics_file import import_matrix, load_any, load_topics, load_word_list
+from topicscope.experiments import load_spec
+from topicscope.probing.hf import load_model
+from topicscope.records import open_place, read_json, read_npy, read_npz, require_regular_file
+from topicscope.text import open_corpus
+from topicscope.topics import load_any, load_phi, load_topics
+from topicscope.topics.topics_import import import_matrix, load_word_list
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "corpus": open_corpus,

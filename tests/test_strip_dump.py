@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from topicscope.topics.text import open_corpus
+from topicscope.text import open_corpus
 
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "strip_dump.py"
 

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from scripts import load_script
-from topicscope.topics.text import open_corpus
+from topicscope.text import open_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 SUMMARIES = {

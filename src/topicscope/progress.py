@@ -1,4 +1,4 @@
-"""Progress reports that any room can send without knowing who shows them."""
+"""Progress reports that any package can send without knowing who shows them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from browser.visits import Visitor
+from experiments.small_sweeps import write
 from report.reproduction_folders import make, row, run
-from sweeps.small_sweeps import write
 from topicscope.cli import run as command_line
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from browser.visits import Visitor
-from topicscope.report.comparison import Differences, render_comparison
-from topicscope.report.html import ProbeRecord, render_probe
+from topicscope.report import Differences
+from topicscope.report.comparison_page import render_comparison
+from topicscope.report.probe_page import ProbeRecord, render_probe
 
 pytestmark = pytest.mark.browser
 HOSTILE = "<script>window.ran=1</script><img src=x onerror=window.ran=1><svg onload=window.ran=1>{{7*7}}</style>&\"'"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from browser.visits import Visit, Visitor
-from topicscope.report.html import ProbeRecord, render_probe
+from topicscope.report.probe_page import ProbeRecord, render_probe
 
 pytestmark = pytest.mark.browser
 MAP = "#heads-encoder"

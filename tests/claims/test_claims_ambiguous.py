@@ -14,15 +14,13 @@ from topicscope.claims import ambiguous_words
 from topicscope.claims.ambiguous_words import CLAIM, Classes, cosine_gap, mean_attention, ratio, sum_rule
 from topicscope.claims.co_occurrence import infinite_value_matrix
 from topicscope.claims.context import Context
-from topicscope.claims.recipes import find_recipe
-from topicscope.claims.word_pairs import Meetings, Sample, WordPairs, read_pairs
+from topicscope.claims.pair_attention import Meetings, Sample, WordPairs, read_pairs
+from topicscope.experiments import find_recipe
 from topicscope.probing.embeddings import embedding_similarity
-from topicscope.probing.model import view_model
+from topicscope.probing.hf import view_model
 from topicscope.progress import SilentProgress
-from topicscope.topics.lda import Topics
-from topicscope.topics.text import corpus_from
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.vocabulary import Vocabulary
+from topicscope.text import corpus_from
+from topicscope.topics import TopicModel, Topics, Vocabulary
 
 
 def answers(rows):

@@ -18,15 +18,13 @@ from topicscope.claims.co_occurrence import (
     value_matrix,
 )
 from topicscope.claims.context import Context
+from topicscope.claims.pair_attention import Meetings, Sample, WordPairs
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shuffled_effects
-from topicscope.claims.recipes import find_recipe
-from topicscope.claims.word_pairs import Meetings, Sample, WordPairs
-from topicscope.probing.model import view_model
-from topicscope.topics.counts import count_tokens
-from topicscope.topics.lda import Topics
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.vocabulary import Vocabulary
-from topicscope.training.data import law_of, masking_of, topic_model_of
+from topicscope.experiments import find_recipe
+from topicscope.lab import law_of, masking_of, topic_model_of
+from topicscope.probing.hf import view_model
+from topicscope.synthetic import count_tokens
+from topicscope.topics import TopicModel, Topics, Vocabulary
 
 
 def answers(rows):

@@ -4,18 +4,20 @@ import json
 import subprocess
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import topicscope.claims.reproduce as frame
 from claims.test_claims_frame import make, rows
 from shuffled import Shuffled
-from topicscope.claims.catalogue import CLAIMS
+from topicscope.claims import CLAIMS
 from topicscope.claims.context import Context
 from topicscope.claims.rows import exact_row
 from topicscope.errors import InputError, RunError
-from topicscope.jobs import Here
+from topicscope.runner import Here
+
+frame = import_module("topicscope.claims.reproduce")
 
 SMALL = ("training.steps=3", "history.documents=4", "training.batch_size=4")
 
@@ -37,7 +39,7 @@ def toys(monkeypatch):
         return claim if shares is None else type(claim)(**vars(claim) | {"shares": shares})
 
     monkeypatch.setattr(frame, "CLAIMS", (toy("first", "text"), toy("second"), toy("third", "text")))
-    monkeypatch.setattr("topicscope.report.reproduction.write_reproduction", lambda folder, drawn: None)
+    monkeypatch.setattr("topicscope.report.write_reproduction", lambda folder, drawn: None)
     return calls, read
 
 
@@ -74,7 +76,7 @@ def test_each_end_is_written_in_the_order_of_the_catalogue(toys, tmp_path, monke
     def page(folder, drawn):
         seen.append([entry["id"] for entry in json.loads((folder / "claims.json").read_text())["claims"]])
 
-    monkeypatch.setattr("topicscope.report.reproduction.write_reproduction", page)
+    monkeypatch.setattr("topicscope.report.write_reproduction", page)
     reverse = next(seed for seed in range(9) if Shuffled(seed).rng.permutation(2).tolist() == [1, 0])
     frame.reproduce(out=tmp_path / "run", cluster=Shuffled(reverse))
     assert seen == [["second"], ["first", "second"], ["first", "second", "third"]]

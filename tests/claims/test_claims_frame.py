@@ -2,19 +2,21 @@
 
 import json
 import math
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
 import pytest
 
-import topicscope.claims.reproduce as frame
-from topicscope.claims.catalogue import CLAIMS
+from topicscope.claims import CLAIMS
 from topicscope.claims.claim import Claim, above, below, near
 from topicscope.claims.context import Context
-from topicscope.claims.recipes import recipe_path
 from topicscope.claims.rows import exact_row, measured_row, not_run_row
 from topicscope.errors import InputError
+from topicscope.experiments import recipe_path
 from topicscope.records import read_npz
+
+frame = import_module("topicscope.claims.reproduce")
 
 
 def make(measure, name="toy"):
@@ -121,7 +123,7 @@ def counted(monkeypatch):
 
     monkeypatch.setattr(frame, "CLAIMS", (toy("first"), toy("second")))
     # Figures and page have tests of their own, and take seconds.
-    monkeypatch.setattr("topicscope.report.reproduction.write_reproduction", lambda folder, drawn: None)
+    monkeypatch.setattr("topicscope.report.write_reproduction", lambda folder, drawn: None)
     return calls
 
 
@@ -187,7 +189,7 @@ def test_evidence_is_listed_and_rows_say_whether_they_hold(monkeypatch, tmp_path
         return [*rows(value=1.2), exact_row(None, "shown", 1.0)]
 
     monkeypatch.setattr(frame, "CLAIMS", (make(measure, "first"), make(measure, "second")))
-    monkeypatch.setattr("topicscope.report.reproduction.write_reproduction", lambda folder, drawn: None)
+    monkeypatch.setattr("topicscope.report.write_reproduction", lambda folder, drawn: None)
     frame.reproduce(out=tmp_path)
     for name in ("first", "second"):  # each claim lists its own
         finished = json.loads((tmp_path / "finished" / f"{name}.json").read_text())

@@ -7,7 +7,7 @@ from claims.sabotage import Shuffled, Untrained
 from topicscope.claims import joint_training as claim
 from topicscope.claims.context import Context
 from topicscope.claims.plain_attention import attention_of, losses_of
-from topicscope.topics.pairs import PairClass
+from topicscope.topics import PairClass
 
 
 class Quicker(Context):

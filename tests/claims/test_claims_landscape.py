@@ -5,8 +5,8 @@ from dataclasses import replace
 from claims.sabotage import answers
 from topicscope.claims import landscape
 from topicscope.claims.context import Context
-from topicscope.theory.attention_optimum import topicwise_attention_optimum
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
+from topicscope.theory import topicwise_attention_optimum
 
 SETTING = Setting(10, 10, 2, 0.15, 0.1, 0.1)
 

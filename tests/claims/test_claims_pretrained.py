@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +12,20 @@ import pytest
 import torch
 
 import tiny
-from topicscope.claims import pretrained_models, pretrained_table, small_bert
-from topicscope.claims.claim import ClaimResult
+from topicscope.claims import ClaimResult, pretrained_table, reproduce
 from topicscope.claims.context import Context
-from topicscope.claims.pretrained_models import NotHereError, from_hub, paper_models, sources_of
 from topicscope.claims.pretrained_rows import Reading, Size, TableRecipe, rows_without, table_recipe
-from topicscope.claims.reproduce import Reproduction, claim_key, reproduce
-from topicscope.claims.small_bert import SmallBert
+from topicscope.claims.reproduce import Reproduction, claim_key
 from topicscope.cli import run
 from topicscope.errors import InputError
-from topicscope.probing.loading import load_model
-from topicscope.topics.lda import Topics
-from topicscope.topics.text import corpus_from
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.vocabulary import Vocabulary
+from topicscope.experiments import NotHereError, SmallBert, paper_models, sources_of
+from topicscope.experiments import models as pretrained_models
+from topicscope.experiments.models import from_hub
+from topicscope.probing.hf import load_model
+from topicscope.text import corpus_from
+from topicscope.topics import TopicModel, Topics, Vocabulary
+
+small_bert = import_module("topicscope.experiments.small_bert")
 
 CLAIM = pretrained_table.CLAIM
 T, v = 5, 6

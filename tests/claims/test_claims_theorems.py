@@ -8,8 +8,7 @@ import pytest
 from claims.sabotage import Shuffled, Untrained, answers
 from topicscope.claims import theory_holds, value_block
 from topicscope.claims.context import Context
-from topicscope.theory.moments import moments
-from topicscope.theory.theorems import THEOREMS
+from topicscope.theory import THEOREMS, moments
 
 
 def test_theorems_hold_and_a_wrong_one_does_not(monkeypatch) -> None:

@@ -17,12 +17,10 @@ from topicscope.claims.pretrained_attention import Reading, pretrained_pairs
 from topicscope.claims.rows import exact_row
 from topicscope.claims.topicwise_share import by_topic, by_word, explained_share, shuffled
 from topicscope.errors import InputError
-from topicscope.probing.model import view_model
+from topicscope.probing.hf import view_model
 from topicscope.progress import SilentProgress
-from topicscope.topics.pairs import PairClass
-from topicscope.topics.text import corpus_from
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.vocabulary import Vocabulary
+from topicscope.text import corpus_from
+from topicscope.topics import PairClass, TopicModel, Vocabulary
 
 CLASSES = np.array([int(PairClass.same_word), int(PairClass.same_topic), int(PairClass.different_topic)])
 WEIGHTS = {0: 3.0, 2: 2.0, 3: 1.0}

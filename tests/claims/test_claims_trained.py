@@ -7,12 +7,11 @@ import pytest
 
 from claims.sabotage import Shuffled, Untrained, answers
 from topicscope.claims import attention_block, attention_diagonal, embedding_block, two_stage
+from topicscope.claims.attention_order import FREE, free_attention_rows, topicwise_run
 from topicscope.claims.context import Context
 from topicscope.claims.plain_attention import losses_of
-from topicscope.claims.trained_attention import FREE, free_attention_rows, topicwise_run
-from topicscope.theory.attention import topicwise_attention_loss
-from topicscope.theory.attention_optimum import topicwise_attention_optimum
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
+from topicscope.theory import topicwise_attention_loss, topicwise_attention_optimum
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tiny
-from topics.text_files import table_bytes, write
+from text.text_files import table_bytes, write
 from topicscope.cli import run
 
 THEMES = {
@@ -114,6 +114,6 @@ def corpus_of_shards(folder: Path) -> Path:
 def undrawn() -> Iterator[pytest.MonkeyPatch]:
     """Results without pictures: drawing takes longer than all the rest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topicscope.report.figures.to_png", lambda *_, **__: b"")
-        patch.setattr("topicscope.report.html.write_probe", lambda folder: (folder / "report.html").touch())
+        patch.setattr("topicscope.report.to_png", lambda *_, **__: b"")
+        patch.setattr("topicscope.report.write_probe", lambda folder: (folder / "report.html").touch())
         yield patch

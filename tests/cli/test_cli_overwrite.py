@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from cli.probe_files import WORDS_CSV, jsonl, save_model, texts
-from sweeps.small_sweeps import write as write_sweep
+from experiments.small_sweeps import write as write_sweep
 from topicscope.cli import run
-from topicscope.records.contents import CIRCUITS, CONTENTS, PROBE, RUN, SERIES, SWEEP, Layout
+from topicscope.records import CIRCUITS, PROBE, RUN, SERIES, SWEEP
+from topicscope.records.contents import CONTENTS, Layout
 
 LAYOUTS = {"probe": PROBE, "series": SERIES, "circuits": CIRCUITS, "train": RUN, "sweep": SWEEP}
 RECORDS = {name: layout.records[0] for name, layout in LAYOUTS.items()}

@@ -17,9 +17,9 @@ import pytest
 from cli.probe_files import FORMATS, THEMES, WORDS_CSV, corpus_file, jsonl, numbers, probe, result, save_model, texts
 from topicscope.cli import probe as cli_probe
 from topicscope.errors import InputError
-from topicscope.probing.options import ProbeOptions
-from topicscope.probing.passes import UNITS_PER_CHUNK
-from topicscope.probing.result import ProbeResult
+from topicscope.probing import ProbeOptions
+from topicscope.probing.execution.forward_pass import UNITS_PER_CHUNK
+from topicscope.probing.results import ProbeResult
 
 FILES = {"result.json", "heads.csv", "circuits.csv", "documents.parquet", "moments.npz", "heads.png"}
 FILES |= {"embedding_map.npz", "report.html", "files.json"}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cli.probe_files import WORDS_CSV, jsonl, probe, save_model, texts
+from lab.laboratory import RECIPES
 from report.reproduction_folders import make, row
 from topicscope.cli import run
-from training.laboratory import RECIPES
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sweeps.small_sweeps import SWEEP, Stopped, write
+from experiments.small_sweeps import SWEEP, Stopped, write
 from topicscope.cli import run
-from topicscope.sweeps.run import sweep
+from topicscope.experiments import sweep
 
 DIVERGING = 'recipe = "tiny.toml"\n[grid]\ntraining.optimizer = ["sgd"]\ntraining.learning_rate = [0.1, 1e30]\n'
 IMPOSSIBLE = 'recipe = "tiny.toml"\n[grid]\ntraining.momentum = [0.0, 0.5]\n'

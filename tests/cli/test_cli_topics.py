@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from topicscope.cli import run
-from topicscope.topics.topics_file import load_topics
+from topicscope.topics import load_topics
 
 ANIMALS, SEA = "cat dog cow horse sheep", "ship wave sailor harbour anchor"
 

@@ -3,8 +3,8 @@ import json
 import pytest
 
 import topicscope
+from lab.laboratory import RECIPES
 from topicscope.cli import run
-from training.laboratory import RECIPES
 
 OTHER_SETTING = (
     "data.num_topics=6",

@@ -15,10 +15,8 @@ import topicscope
 from cli.probe_files import THEMES, WORDS_CSV, jsonl, texts
 from topicscope.cli import run as command_line
 from topicscope.errors import InputError
-from topicscope.monitoring import series_run
+from topicscope.monitoring import CheckpointSeries, onset, series_run
 from topicscope.monitoring.checkpoints import find_checkpoints
-from topicscope.monitoring.series import CheckpointSeries
-from topicscope.monitoring.stages import onset
 from topicscope.probing import topic_source
 from topicscope.probing.statistics import jackknife
 

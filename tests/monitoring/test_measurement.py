@@ -15,10 +15,10 @@ from topicscope.monitoring.attention import AttentionReader
 from topicscope.monitoring.measurement import Meter, flat_metrics
 from topicscope.monitoring.probe_set import ProbeSet, prepare, read_given
 from topicscope.monitoring.weights import save_start, weight_rows
-from topicscope.probing.circuit_weights import attention_weights, circuit_factors
-from topicscope.probing.model import ModelView, view_model
-from topicscope.probing.pair_contrast import WordPairs
-from topicscope.topics.text import corpus_from
+from topicscope.probing.circuits import attention_weights, circuit_factors
+from topicscope.probing.hf import ModelView, view_model
+from topicscope.probing.statistics import WordPairs
+from topicscope.text import corpus_from
 
 
 def prepared(family: str = "bert", texts=None, **options) -> tuple[ModelView, ProbeSet]:

@@ -14,9 +14,9 @@ from monitoring.small_runs import STEPS, THEMES, batches, documents, loop, maske
 from topicscope import TopicStructureMonitor
 from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.monitoring import session as session_module
+from topicscope.monitoring.isolation import untouched, unwrapped
 from topicscope.monitoring.schedule import grid
-from topicscope.monitoring.untouched import untouched, unwrapped
-from topicscope.probing.live import live_view
+from topicscope.probing.hf import live_view
 
 
 def watched(tmp_path, model, tokenizer, **changes):

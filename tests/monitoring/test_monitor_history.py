@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from topicscope.errors import InputError
-from topicscope.monitoring.history import HISTORY_FILE, HistoryWriter, MonitorHistory
-from topicscope.monitoring.stages import find_stages
+from topicscope.monitoring import MonitorHistory, find_stages
+from topicscope.monitoring.history import HISTORY_FILE, HistoryWriter
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 

@@ -15,14 +15,11 @@ import topicscope
 from probing import planted, topic_text, trained
 from probing.trained import Training
 from probing.twin import pair_sums
-from topicscope.probing.alignment import AlignedUnit, align_units
-from topicscope.probing.attention import PartSums, sum_attention
-from topicscope.probing.batches import make_batches
-from topicscope.probing.lookup import Configuration, TopicLookup
-from topicscope.probing.model import ModelView, view_model
-from topicscope.topics.assignment import TopicAssignment
-from topicscope.topics.pairs import PairClass
-from topicscope.topics.units import Unit
+from topicscope.probing.attention import Configuration, PartSums, TopicLookup, sum_attention
+from topicscope.probing.hf import ModelView, view_model
+from topicscope.probing.tokens import AlignedUnit, align_units, make_batches
+from topicscope.text import Unit
+from topicscope.topics import PairClass, TopicAssignment
 
 FAMILIES = tiny.FAMILIES + tiny.MORE_FAMILIES
 TRAININGS = (

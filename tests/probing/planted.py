@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from topicscope.probing.alignment import AlignedUnit
-from topicscope.probing.families import PartSpec
-from topicscope.probing.model import ModelView, attention_modules
+from topicscope.probing.hf import ModelView, PartSpec, attention_modules
+from topicscope.probing.tokens import AlignedUnit
 
 BASE = 0.6  # Δ of key-value head 0; each further one has half as much more
 QUERY_KEY = (

@@ -7,11 +7,10 @@ import torch
 
 import topicscope
 from probing.twin import attention_of
-from topicscope.claims.pretrained_models import Source, packaged
-from topicscope.probing.alignment import AlignedUnit
-from topicscope.probing.batches import make_batches
-from topicscope.probing.model import ModelView
-from topicscope.topics.lda import Topics
+from topicscope.experiments import Source, packaged
+from topicscope.probing.hf import ModelView
+from topicscope.probing.tokens import AlignedUnit, make_batches
+from topicscope.topics import Topics
 
 OPTIONS = {"max_units": 80, "unit": "passage", "threshold": (0.001, 0.002, 0.004), "seed": 0}
 NUM_TOPICS = 50

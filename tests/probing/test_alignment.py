@@ -10,14 +10,20 @@ from tokenizers import AddedToken
 
 import tiny
 from topicscope.errors import InputError
-from topicscope.probing import alignment
-from topicscope.probing import spelling as spelling_module
-from topicscope.probing.alignment import AlignedUnit, Coverage, TokenForm, WordTokens, align_units, word_token_ids
-from topicscope.probing.batches import make_batches
-from topicscope.probing.spelling import Spelling
+from topicscope.probing.tokens import (
+    AlignedUnit,
+    Coverage,
+    TokenForm,
+    align_units,
+    alignment,
+    make_batches,
+    word_token_ids,
+)
+from topicscope.probing.tokens import spelling as spelling_module
+from topicscope.probing.tokens.alignment import WordTokens
+from topicscope.probing.tokens.spelling import Spelling
 from topicscope.progress import SilentProgress
-from topicscope.topics.units import Unit
-from topicscope.topics.words import Word, normalise_word, split_words
+from topicscope.text import Unit, Word, normalise_word, split_words
 
 TOKENIZERS = {"wordpiece": tiny.wordpiece(), "bytes": tiny.byte_bpe(), "unigram": tiny.unigram()}
 GPT2 = tiny.byte_bpe(around=("", ""))

@@ -5,14 +5,19 @@ import pytest
 
 import tiny
 from probing.twin import pair_sums
-from topicscope.probing.alignment import AlignedUnit, align_units
-from topicscope.probing.attention import BINNED, DISTANCE_EDGES, PartSums, distance_bin, sum_attention
-from topicscope.probing.batches import make_batches
-from topicscope.probing.lookup import Configuration, TopicLookup
-from topicscope.probing.model import ModelView, view_model
-from topicscope.topics.assignment import TopicAssignment
-from topicscope.topics.pairs import PairClass
-from topicscope.topics.units import Unit
+from topicscope.probing.attention import (
+    BINNED,
+    DISTANCE_EDGES,
+    Configuration,
+    PartSums,
+    TopicLookup,
+    distance_bin,
+    sum_attention,
+)
+from topicscope.probing.hf import ModelView, view_model
+from topicscope.probing.tokens import AlignedUnit, align_units, make_batches
+from topicscope.text import Unit
+from topicscope.topics import PairClass, TopicAssignment
 
 TEXTS = [
     ("a", "The river flows under the old bridge toward the sea."),

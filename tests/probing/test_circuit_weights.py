@@ -11,11 +11,11 @@ import torch
 
 import tiny
 from topicscope.errors import UnsupportedModelError
-from topicscope.probing.batches import Batch
-from topicscope.probing.circuit_layouts import LAYOUTS
-from topicscope.probing.circuit_weights import circuit_factors
-from topicscope.probing.families import FAMILIES
-from topicscope.probing.model import view_model
+from topicscope.probing.circuits import circuit_factors
+from topicscope.probing.circuits.layouts import LAYOUTS
+from topicscope.probing.hf import view_model
+from topicscope.probing.hf.families import FAMILIES
+from topicscope.probing.tokens import Batch
 
 CONTENT = tiny.WORDS[20:25]
 

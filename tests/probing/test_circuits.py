@@ -9,15 +9,13 @@ import torch
 import tiny
 import topicscope
 from cli.probe_files import texts
+from lab.laboratory import run
 from topicscope.errors import InputError, UnsupportedModelError
-from topicscope.models import ModelConfig, Start, TopicTransformer, start
-from topicscope.probing.bands import frequency_bands
-from topicscope.theory.value_matrix import value_matrix_blocks
-from topicscope.topics.setting import Setting
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.topics_import import WordList
-from topicscope.topics.vocabulary import Vocabulary
-from training.laboratory import run
+from topicscope.lab import ModelConfig, Start, TopicTransformer, start
+from topicscope.probing.statistics import frequency_bands
+from topicscope.synthetic import Setting
+from topicscope.theory import value_matrix_blocks
+from topicscope.topics import TopicModel, Vocabulary, WordList
 
 THEMES = {
     "water": ["river", "bridge", "sea", "ship", "sails", "ice", "snow", "fish"],

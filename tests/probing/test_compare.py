@@ -16,8 +16,8 @@ import topicscope
 from cli.probe_files import THEMES, WORDS_CSV, jsonl, probe, save_model, texts
 from topicscope.cli import run
 from topicscope.errors import InputError
-from topicscope.probing.compare import Comparison
-from topicscope.probing.result import ProbeResult
+from topicscope.probing.results import ProbeResult
+from topicscope.probing.results.compare import Comparison
 
 Probe = Callable[..., ProbeResult]
 

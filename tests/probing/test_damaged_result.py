@@ -12,7 +12,7 @@ import topicscope
 from cli.probe_files import WORDS_CSV, texts
 from topicscope.cli import run
 from topicscope.errors import InputError
-from topicscope.probing.result import ProbeResult
+from topicscope.probing.results import ProbeResult
 
 
 @pytest.fixture(scope="module")

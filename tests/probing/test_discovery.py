@@ -9,12 +9,10 @@ import transformers
 
 import tiny
 from topicscope.errors import UnsupportedModelError
-from topicscope.probing import families
-from topicscope.probing.alignment import align_units
-from topicscope.probing.batches import make_batches
-from topicscope.probing.discovery import discovered_family
-from topicscope.probing.model import attention_modules, view_model
-from topicscope.topics.units import Unit
+from topicscope.probing.hf import attention_modules, families, view_model
+from topicscope.probing.hf.discovery import discovered_family
+from topicscope.probing.tokens import align_units, make_batches
+from topicscope.text import Unit
 
 SIZE = {"vocab_size": 320, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 SEQUENCE = SIZE | {

@@ -11,9 +11,9 @@ import topicscope
 from probing.test_probe import THEMES, StopsAfter, themed_documents, word_list  # noqa: F401 - a fixture
 from topicscope.cli.probe_tables import show
 from topicscope.errors import InputError
-from topicscope.probing.embedding_table import BASELINE, HIGHER, NONE, NOT_TESTED
-from topicscope.probing.live import live_view
-from topicscope.probing.result import ProbeResult
+from topicscope.probing.embeddings.embedding_table import BASELINE, HIGHER, NONE, NOT_TESTED
+from topicscope.probing.hf import live_view
+from topicscope.probing.results import ProbeResult
 
 PLACES = ["raw", "layer", "layer_first"]
 IN_CONTEXT = ["before layer 0", "after layer 0", "after layer 1"]

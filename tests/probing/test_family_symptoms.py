@@ -16,14 +16,12 @@ import topicscope
 from cli.probe_files import WORDS_CSV, texts
 from probing.twin import pair_sums
 from topicscope.errors import RunError
-from topicscope.probing.alignment import align_units
-from topicscope.probing.attention import sum_attention
-from topicscope.probing.batches import Batch, make_batches
-from topicscope.probing.families import PartPattern
-from topicscope.probing.lookup import Configuration, TopicLookup
-from topicscope.probing.model import ModelView, attention_modules, view_model
-from topicscope.topics.assignment import TopicAssignment
-from topicscope.topics.units import Unit
+from topicscope.probing.attention import Configuration, TopicLookup, sum_attention
+from topicscope.probing.hf import ModelView, attention_modules, view_model
+from topicscope.probing.hf.families import PartPattern
+from topicscope.probing.tokens import Batch, align_units, make_batches
+from topicscope.text import Unit
+from topicscope.topics import TopicAssignment
 
 FAMILIES = tiny.FAMILIES + tiny.MORE_FAMILIES
 CAUSAL = tuple(f for f in FAMILIES if any(part.causal for part in view_model(*tiny.build(f)).parts))

@@ -9,14 +9,11 @@ import transformers
 
 import tiny
 from probing.test_attention import TEXTS, TOPICS, assignment, prepared, summed
-from topicscope.probing import blocks, registry
-from topicscope.probing.alignment import AlignedUnit, align_units
-from topicscope.probing.attention import PartSums
-from topicscope.probing.batches import Batch, make_batches
-from topicscope.probing.lookup import Configuration, TopicLookup
-from topicscope.probing.model import ModelView, view_model
-from topicscope.probing.registry import Factors, NotFactored
-from topicscope.topics.units import Unit
+from topicscope.probing.attention import Configuration, PartSums, TopicLookup, blocks
+from topicscope.probing.hf import Factors, ModelView, NotFactored, view_model
+from topicscope.probing.hf import sdpa as registry
+from topicscope.probing.tokens import AlignedUnit, Batch, align_units, make_batches
+from topicscope.text import Unit
 
 EVERY = (*tiny.FAMILIES, *tiny.MORE_FAMILIES)
 # Families whose attention has no factors here, by why: they compute it themselves, add position biases, cap scores,

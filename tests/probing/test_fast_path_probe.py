@@ -14,12 +14,12 @@ from probing.test_fast_path import BY_HOOKS, HONOURING
 from probing.test_probe import themed_documents, word_list
 from probing.twin import pair_sums, words_of
 from topicscope.errors import InputError
-from topicscope.probing.alignment import LATER_PIECE, AlignedUnit, align_units
-from topicscope.probing.lookup import Configuration, TopicLookup
-from topicscope.probing.model import ModelView, view_model
-from topicscope.probing.result import ProbeResult
-from topicscope.topics.pairs import PairClass
-from topicscope.topics.units import Unit
+from topicscope.probing.attention import Configuration, TopicLookup
+from topicscope.probing.hf import ModelView, view_model
+from topicscope.probing.results import ProbeResult
+from topicscope.probing.tokens import LATER_PIECE, AlignedUnit, align_units
+from topicscope.text import Unit
+from topicscope.topics import PairClass
 
 __all__ = ["word_list"]
 PIECES = [

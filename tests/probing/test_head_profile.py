@@ -16,14 +16,12 @@ import tiny
 import topicscope
 from probing.test_attention import TEXTS, TOPICS, prepared
 from probing.twin import attention_of
-from topicscope.probing.alignment import AlignedUnit
-from topicscope.probing.batches import Batch
-from topicscope.probing.families import PartSpec
-from topicscope.probing.head_examples import examples
-from topicscope.probing.head_profile import LONGEST, MEASURES, profile_heads, sampled
-from topicscope.probing.lookup import TopicLookup
-from topicscope.probing.model import ModelView, view_model
-from topicscope.probing.reading import Rows
+from topicscope.probing.attention import TopicLookup
+from topicscope.probing.attention.head_examples import examples
+from topicscope.probing.attention.head_profile import LONGEST, MEASURES, profile_heads, sampled
+from topicscope.probing.hf import ModelView, PartSpec, view_model
+from topicscope.probing.hf.eager import Rows
+from topicscope.probing.tokens import AlignedUnit, Batch
 
 PREVIOUS, FIRST, TOPIC, UNIFORM = range(4)
 

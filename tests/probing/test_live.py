@@ -13,8 +13,8 @@ import topicscope
 from cli.probe_files import WORDS_CSV, texts
 from scripts import load_script
 from topicscope.errors import InputError, RunError
-from topicscope.probing.live import LiveView, live_view
-from topicscope.probing.result import ProbeResult
+from topicscope.probing.hf import LiveView, live_view
+from topicscope.probing.results import ProbeResult
 
 ROOT = Path(__file__).resolve().parents[2]
 

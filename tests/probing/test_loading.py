@@ -13,13 +13,11 @@ import pytest
 import torch
 
 import tiny
+from topicscope import demo as minilm
 from topicscope.errors import InputError, UnsupportedModelError
-from topicscope.probing import loading, minilm
-from topicscope.probing.alignment import align_units
-from topicscope.probing.batches import make_batches
-from topicscope.probing.loading import load_model
-from topicscope.probing.model import view_model
-from topicscope.topics.units import Unit
+from topicscope.probing.hf import load_model, loading, view_model
+from topicscope.probing.tokens import align_units, make_batches
+from topicscope.text import Unit
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +95,7 @@ def forbidden(*_, **__):
     raise AssertionError("the network was touched")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = forbidden
 from topicscope.errors import InputError
-from topicscope.probing.loading import load_model
+from topicscope.probing.hf import load_model
 print(load_model("someone/tiny-bert").name)
 try:
     load_model("someone/unknown")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import topicscope
+from topicscope import demo as minilm
 from topicscope.errors import InputError
-from topicscope.probing import minilm
-from topicscope.topics.text import wikipedia_sample
+from topicscope.text import wikipedia_sample
 
 THRESHOLD = 0.004
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tiny
-from topicscope.probing.model import view_model
+from topicscope.probing.hf import view_model
 
 ALL = tiny.FAMILIES + tiny.MORE_FAMILIES
 

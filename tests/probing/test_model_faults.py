@@ -8,10 +8,9 @@ import transformers
 
 import tiny
 from topicscope.errors import InputError, RunError, UnsupportedModelError
-from topicscope.probing.alignment import align_units
-from topicscope.probing.batches import Batch, make_batches
-from topicscope.probing.model import ModelView, view_model
-from topicscope.topics.units import Unit
+from topicscope.probing.hf import ModelView, view_model
+from topicscope.probing.tokens import Batch, align_units, make_batches
+from topicscope.text import Unit
 
 TEXT = "the river flows under the old stone bridge toward the sea"
 

@@ -9,10 +9,9 @@ import torch
 import transformers
 
 import tiny
-from topicscope.probing.alignment import AlignedUnit, align_units
-from topicscope.probing.batches import Batch, make_batches
-from topicscope.probing.model import ModelView, view_model
-from topicscope.topics.units import Unit
+from topicscope.probing.hf import ModelView, view_model
+from topicscope.probing.tokens import AlignedUnit, Batch, align_units, make_batches
+from topicscope.text import Unit
 
 ALL = tiny.FAMILIES + tiny.MORE_FAMILIES
 CAUSAL = (

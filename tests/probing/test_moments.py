@@ -5,12 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from topicscope.probing.attention import BINNED, NUM_BINS, NUM_CLASSES, PartSums
-from topicscope.probing.families import PartSpec
-from topicscope.probing.moments import DISTINCT, PAIRED, PartMoments
-from topicscope.probing.pair_blocks import NUM_BAND_PAIRS
-from topicscope.probing.statistics import Moments, ratio_of_means
-from topicscope.topics.pairs import PairClass
+from topicscope.probing.attention import BINNED, NUM_BAND_PAIRS, NUM_BINS, NUM_CLASSES, PartSums
+from topicscope.probing.hf import PartSpec
+from topicscope.probing.statistics import DISTINCT, PAIRED, Moments, PartMoments, ratio_of_means
+from topicscope.topics import PairClass
 
 LAYERS, HEADS, CONFIGURATIONS = 2, 3, 2
 

@@ -5,7 +5,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from topicscope.probing.pair_contrast import WordPairs
+from topicscope.probing.statistics import WordPairs
 
 
 def factors(heads=2, words=30, k=4, seed=0):

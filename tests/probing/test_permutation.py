@@ -6,9 +6,9 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from topicscope.probing.bands import frequency_bands
-from topicscope.probing.permutation import permutation_test
-from topicscope.probing.word_pairs import WordPairs
+from topicscope.probing.attention import WordPairs
+from topicscope.probing.statistics import frequency_bands
+from topicscope.probing.statistics.permutation import permutation_test
 
 SINGLE, SEVERAL = 1, 3
 

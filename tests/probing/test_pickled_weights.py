@@ -12,8 +12,7 @@ import torch
 
 import tiny
 from topicscope.errors import InputError
-from topicscope.probing import loading
-from topicscope.probing.loading import load_model
+from topicscope.probing.hf import load_model, loading
 
 UNSAFE = re.compile(
     r"weights_only|allow_pickle|trust_remote_code|torch\.load|pickle\.load|trusted|trust the|arbitrary code",

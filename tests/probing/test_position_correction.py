@@ -10,7 +10,7 @@ import torch
 import tiny
 import topicscope
 from probing import topic_text
-from topicscope.probing.model import ModelView, attention_modules, view_model
+from topicscope.probing.hf import ModelView, attention_modules, view_model
 
 TOPICS = topic_text.words_of(4, 10)
 # Causal parts that see all that went before, so that a row of equal scores is 1/(i+1) everywhere.

@@ -11,8 +11,8 @@ import torch
 import tiny
 import topicscope
 from topicscope.errors import InputError
-from topicscope.probing.model import view_model
-from topicscope.probing.result import ProbeResult
+from topicscope.probing.hf import view_model
+from topicscope.probing.results import ProbeResult
 from topicscope.progress import SilentProgress
 
 THEMES = {

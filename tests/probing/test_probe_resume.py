@@ -20,8 +20,9 @@ import tiny
 import topicscope
 from cli.probe_files import jsonl, probe, save_model, texts
 from topicscope.errors import InputError, RunError
-from topicscope.probing import passes, shard_reading
-from topicscope.probing.result import ProbeResult
+from topicscope.probing.execution import forward_pass as passes
+from topicscope.probing.execution import shard_reading
+from topicscope.probing.results import ProbeResult
 from topicscope.progress import SilentProgress
 
 OPTIONS: dict[str, Any] = {
@@ -38,7 +39,7 @@ DRIVER = """
 import json, os, random, shutil, signal, sys, time
 import topicscope
 from topicscope.probing import passes, probe, result
-from topicscope.report import figures, html
+from topicscope.report import heatmaps as figures, probe_page as html
 model, corpus, folder, options, wanted, seed = (
     sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4]), int(sys.argv[5]), int(sys.argv[6]))
 passes.SECONDS_PER_SHARD, passes.UNITS_PER_CHUNK = 0, 32
@@ -115,8 +116,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "UNITS_PER_CHUNK", 32)
     monkeypatch.setattr(passes, "SECONDS_PER_SHARD", 0)
     # Drawing takes longer than all the rest, and what is drawn is in the record; the killed runs do draw.
-    monkeypatch.setattr("topicscope.report.figures.to_png", lambda _: b"")
-    monkeypatch.setattr("topicscope.report.html.render_probe", lambda *_: "")
+    monkeypatch.setattr("topicscope.report.to_png", lambda _: b"")
+    monkeypatch.setattr("topicscope.report.probe_page.render_probe", lambda *_: "")
 
 
 def killed(model: Path, corpus: Path, folder: Path, kills: int) -> None:

@@ -14,7 +14,7 @@ import tiny
 import topicscope
 from cli.probe_files import WORDS_CSV, texts
 from topicscope.errors import InputError
-from topicscope.topics.words import Word
+from topicscope.text import Word
 
 WATER = ("河流", "海洋", "船只", "桥梁", "冰雪", "鱼类")
 WAR = ("国王", "城堡", "战争", "军队", "宝剑", "王后")

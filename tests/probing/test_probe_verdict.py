@@ -9,9 +9,9 @@ import tiny
 import topicscope
 from probing.planted import plant
 from probing.test_probe import THEMES, small, themed_documents, word_list  # noqa: F401 - a fixture
-from topicscope.probing import passes
-from topicscope.probing.model import view_model
-from topicscope.probing.result import ProbeResult
+from topicscope.probing.execution import forward_pass as passes
+from topicscope.probing.hf import view_model
+from topicscope.probing.results import ProbeResult
 
 
 def measured(result: ProbeResult) -> dict:

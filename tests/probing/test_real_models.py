@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from probing import real_models
-from topicscope.claims.pretrained_models import NotHereError
+from topicscope.experiments import NotHereError
 
 
 @pytest.mark.models

@@ -10,10 +10,9 @@ from transformers import PreTrainedModel
 import tiny
 import topicscope
 from cli.probe_files import WORDS_CSV, texts
-from topicscope.probing.alignment import AlignedUnit, align_units
-from topicscope.probing.batches import make_batches
-from topicscope.probing.model import ModelView, view_model
-from topicscope.topics.units import Unit
+from topicscope.probing.hf import ModelView, view_model
+from topicscope.probing.tokens import AlignedUnit, align_units, make_batches
+from topicscope.text import Unit
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from topicscope.errors import InputError
-from topicscope.probing.shards import STATE, load_state, save_state
+from topicscope.probing.results import STATE, load_state, save_state
 
 ARRAYS = {
     "number": np.array(7),

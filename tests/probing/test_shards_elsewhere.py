@@ -14,17 +14,14 @@ from cli.probe_files import OPTIONS_OF_SHARDS as OPTIONS
 from cli.probe_files import corpus_of_shards, save_model, undrawn
 from probing.test_probe_resume import Stop, StopsAt, same
 from topicscope.errors import InputError
-from topicscope.probing import passes
-from topicscope.probing.alignment import AlignedUnit, Coverage, align_units
-from topicscope.probing.elsewhere import Elsewhere, ModelSource, ShardLost, ShardRead
-from topicscope.probing.loading import load_model
-from topicscope.probing.options import ProbeOptions
-from topicscope.probing.pass_state import Shard, plan_shards
-from topicscope.probing.passes import read_shard
-from topicscope.probing.result import ProbeResult
-from topicscope.probing.shard_reading import PassSpec
-from topicscope.probing.token_cache import TokenCache
-from topicscope.topics.units import Unit
+from topicscope.probing import ProbeOptions
+from topicscope.probing.execution import Elsewhere, ModelSource, PassSpec, Shard, ShardLost, ShardRead, read_shard
+from topicscope.probing.execution import forward_pass as passes
+from topicscope.probing.execution.state import plan_shards
+from topicscope.probing.hf import load_model
+from topicscope.probing.results import ProbeResult
+from topicscope.probing.tokens import AlignedUnit, Coverage, TokenCache, align_units
+from topicscope.text import Unit
 
 
 class Shuffled:

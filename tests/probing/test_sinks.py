@@ -12,9 +12,9 @@ from probing.test_attention import prepared
 from probing.test_probe import themed_documents, word_list  # noqa: F401 - a fixture
 from probing.twin import attention_of, class_of, words_of
 from topicscope.probing.attention import sum_attention
-from topicscope.probing.batches import make_batches
-from topicscope.probing.model import ModelView, view_model
-from topicscope.topics.pairs import PairClass
+from topicscope.probing.hf import ModelView, view_model
+from topicscope.probing.tokens import make_batches
+from topicscope.topics import PairClass
 
 
 @pytest.mark.parametrize(

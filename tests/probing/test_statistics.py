@@ -9,14 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
-from topicscope.probing.statistics import (
-    Moments,
-    delta_method,
-    effective_documents,
-    jackknife,
-    matched_ratio,
-    ratio_of_means,
-)
+from topicscope.probing.statistics import Moments, delta_method, effective_documents, jackknife, ratio_of_means
+from topicscope.probing.statistics.ratios import matched_ratio
 
 A, B = 1.5, 1.0  # the classes' true mean attention
 

@@ -9,14 +9,13 @@ import pytest
 
 import tiny
 from topicscope.errors import InputError, RunError
-from topicscope.probing import token_cache, tokenise
-from topicscope.probing.alignment import align_units
-from topicscope.probing.options import ProbeOptions
-from topicscope.probing.token_cache import TokenCache, cache_key, prune, tokens_of
+from topicscope.probing import ProbeOptions
+from topicscope.probing.tokens import TokenCache, align_units, cache_key, tokens_of
+from topicscope.probing.tokens import cache as token_cache
+from topicscope.probing.tokens import tokenize as tokenise
+from topicscope.probing.tokens.cache import prune
 from topicscope.progress import SilentProgress
-from topicscope.topics.text import Corpus, corpus_from
-from topicscope.topics.units import sample_units
-from topicscope.topics.words import Word, split_words
+from topicscope.text import Corpus, Word, corpus_from, sample_units, split_words
 
 DOCUMENTS = [
     ("ä/1", "The river flows. The king of the castle and his army are here."),
@@ -129,7 +128,7 @@ def test_small_texts_and_own_splitters_leave_nothing_behind(root: Path, monkeypa
 
 
 def test_lines_that_were_left_out_belong_to_the_file_and_not_to_the_cache(tmp_path: Path) -> None:
-    from topicscope.topics.text import open_corpus
+    from topicscope.text import open_corpus
 
     clean, dirty = tmp_path / "clean.jsonl", tmp_path / "dirty.jsonl"
     clean.write_text('{"text": "The river and the sea and the ship."}\n')

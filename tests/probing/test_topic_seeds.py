@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from topicscope.probing.statistics import Estimate
-from topicscope.probing.topic_seeds import over_topic_seeds
+from topicscope.probing.statistics import Estimate, over_topic_seeds
 
 
 def test_one_model_has_its_own_interval() -> None:

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from topicscope.probing.verdict import HIGHER, LOWER, NONE, NOT_TESTED, TESTED, attention_verdict
+from topicscope.probing.statistics import TESTED, attention_verdict
+from topicscope.probing.statistics.verdict import HIGHER, LOWER, NONE, NOT_TESTED
 
 ABOVE, BELOW, AMONG = (1.1, 1.3), (0.7, 0.9), (0.98, 1.2)
 

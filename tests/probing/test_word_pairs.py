@@ -8,10 +8,9 @@ import pytest
 import tiny
 from probing.test_attention import prepared, summed
 from probing.twin import attention_of, words_of
-from topicscope.probing.attention import distance_bin, sum_attention
-from topicscope.probing.batches import make_batches
-from topicscope.probing.model import view_model
-from topicscope.probing.word_pairs import WordPairs
+from topicscope.probing.attention import WordPairs, distance_bin, sum_attention
+from topicscope.probing.hf import view_model
+from topicscope.probing.tokens import make_batches
 
 
 def as_dict(pairs: WordPairs) -> dict[tuple[int, ...], tuple[float, float]]:
@@ -61,7 +60,7 @@ def random_pieces(number: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def test_pieces_add_up_in_any_grouping_and_come_back_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topicscope.probing.word_pairs._WAITING", 40)
+    monkeypatch.setattr("topicscope.probing.attention.word_pair_sums._WAITING", 40)
     pieces = random_pieces(12)
     once, first, second = WordPairs(), WordPairs(), WordPairs()
     for number, piece in enumerate(pieces):
@@ -82,7 +81,7 @@ def test_pieces_add_up_in_any_grouping_and_come_back_from_a_file(monkeypatch: py
 
 
 def test_pairs_that_find_no_place_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topicscope.probing.word_pairs._WAITING", 40)
+    monkeypatch.setattr("topicscope.probing.attention.word_pair_sums._WAITING", 40)
     pieces = random_pieces(12)
     pairs = WordPairs(most=50)
     for piece in pieces:

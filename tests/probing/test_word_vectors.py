@@ -11,26 +11,25 @@ import torch
 import tiny
 from probing.topic_text import documents, words_of
 from topicscope.errors import InputError
-from topicscope.probing.alignment import LATER_PIECE, AlignedUnit, align_units
-from topicscope.probing.contextual import contextual_vectors
-from topicscope.probing.cooccurrence_baseline import WINDOW, cooccurrence_vectors, cooccurrences, ppmi
-from topicscope.probing.embedding_table import (
+from topicscope.probing.attention import Configuration
+from topicscope.probing.embeddings import embedding_rows
+from topicscope.probing.embeddings.contextual import contextual_vectors
+from topicscope.probing.embeddings.cooccurrence_baseline import WINDOW, cooccurrence_vectors, cooccurrences, ppmi
+from topicscope.probing.embeddings.embedding_table import (
     BASELINE,
     HIGHER,
     LOWER,
     NONE,
     NOT_TESTED,
-    embedding_rows,
     embedding_verdict,
     with_controls,
 )
-from topicscope.probing.lookup import Configuration
-from topicscope.probing.model import view_model
-from topicscope.probing.word_vectors import RANDOM_WORDS, ComparedWords, static_vectors
+from topicscope.probing.embeddings.vectors import RANDOM_WORDS, ComparedWords, static_vectors
+from topicscope.probing.hf import view_model
+from topicscope.probing.tokens import LATER_PIECE, AlignedUnit, align_units
 from topicscope.progress import SilentProgress
-from topicscope.topics.assignment import from_word_list
-from topicscope.topics.topics_import import WordList
-from topicscope.topics.units import Unit
+from topicscope.text import Unit
+from topicscope.topics import WordList, from_word_list
 
 TEXTS = (
     "the old king and the queen in the castle",
@@ -235,7 +234,7 @@ def test_controls_are_matched_by_place_kind_threshold_and_seed():
 
 
 def test_a_model_of_which_only_attention_is_known_is_refused():
-    from topicscope.probing.live import live_view
+    from topicscope.probing.hf import live_view
 
     model, tokenizer = tiny.build("bert")
     view = live_view(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from topicscope.probing.alignment import LATER_PIECE, AlignedUnit
-from topicscope.probing.lookup import TopicLookup
-from topicscope.probing.model import ModelView
-from topicscope.topics.pairs import PairClass
+from topicscope.probing.attention import TopicLookup
+from topicscope.probing.hf import ModelView
+from topicscope.probing.tokens import LATER_PIECE, AlignedUnit
+from topicscope.topics import PairClass
 
 
 def class_of(word_i: str, word_j: str, topics_i: set[int], topics_j: set[int]) -> PairClass:

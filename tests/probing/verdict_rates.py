@@ -19,7 +19,7 @@ from transformers import BertConfig, BertModel, PreTrainedModel, PreTrainedToken
 
 import topicscope
 from probing import topic_text, trained
-from topicscope.probing.verdict import HIGHER, NONE
+from topicscope.probing.statistics.verdict import HIGHER, NONE
 
 DOCUMENTS, WORDS = 40, 100
 FRESH, UNEVEN = 0.02, 0.3

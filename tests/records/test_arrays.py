@@ -16,11 +16,9 @@ import pytest
 from topicscope.errors import InputError
 from topicscope.records import arrays as module
 from topicscope.records import read_npy, read_npz
-from topicscope.topics.lda import Topics
-from topicscope.topics.masking import MaskedBatch
-from topicscope.topics.phi_file import load_phi
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.topics_file import import_matrix, load_any, save_topics
+from topicscope.synthetic import MaskedBatch
+from topicscope.topics import TopicModel, Topics, load_any, load_phi, save_topics
+from topicscope.topics.topics_import import import_matrix
 
 WORDS = np.array([f"w{i}" for i in range(6)])
 PARTS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from topicscope.errors import InputError
-from topicscope.records.folder import check_output_folder
+from topicscope.records import check_output_folder
 
 
 def test_a_place_that_cannot_be_written_is_refused_and_one_that_can_is_left_alone(tmp_path: Path) -> None:

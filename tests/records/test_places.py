@@ -8,19 +8,12 @@ import pytest
 
 import topicscope
 from topicscope.errors import InputError
-from topicscope.monitoring.series import CheckpointSeries
-from topicscope.probing.result import ProbeResult
-from topicscope.records.places import (
-    kind_of,
-    output_path,
-    place_of,
-    result_path,
-    shown,
-    url_of,
-    without_secrets,
-)
-from topicscope.sweeps.result import SweepResult
-from topicscope.training.recipe import load_recipe
+from topicscope.experiments import SweepResult
+from topicscope.lab import load_recipe
+from topicscope.monitoring import CheckpointSeries
+from topicscope.probing.results import ProbeResult
+from topicscope.records import kind_of, output_path, place_of, result_path, shown, without_secrets
+from topicscope.records.urls import url_of
 
 SECRET = "s3cr3t"
 

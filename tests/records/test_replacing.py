@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from topicscope.errors import InputError, RunError, TopicscopeError
-from topicscope.records import folder as folder_module
+from topicscope.records import check_output_folder, growing_run, replaced_folder, unfinished_run
+from topicscope.records import run_folder as folder_module
 from topicscope.records.contents import CONTENTS, Layout
-from topicscope.records.folder import check_output_folder, recover, replaced_folder
-from topicscope.records.unfinished import growing_run, unfinished_run
+from topicscope.records.run_folder import recover
 
 LAYOUT = Layout("topicscope circuits", ("record.json",), ("record.json", "part-#.npz", "rows/*.json"))
 NAMES = ("record.json", "part-0.npz", "rows/a.json")

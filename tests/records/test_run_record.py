@@ -7,8 +7,7 @@ import pytest
 
 import topicscope
 from topicscope.errors import InputError
-from topicscope.records import Manifest, describe_environment
-from topicscope.records.run_record import RunRecord
+from topicscope.records import Manifest, RunRecord, describe_environment
 
 
 @pytest.fixture

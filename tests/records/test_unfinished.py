@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from topicscope.errors import InputError, RunError
+from topicscope.records import LOCK, UnfinishedRun, folder_lock, unfinished_run
 from topicscope.records.contents import Layout
 from topicscope.records.files import HALF_WRITTEN
-from topicscope.records.lock import LOCK, folder_lock
-from topicscope.records.unfinished import UnfinishedRun, unfinished_run
 
 NAMES = {"model": "a", "options": [1, None]}
 LAYOUT = Layout("topicscope test", ("record.json",), ("record.json", "shard", "part/shard", "x"))
@@ -179,7 +178,7 @@ def test_two_holders_of_one_lock(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from topicscope.records.lock import folder_lock
+from topicscope.records import folder_lock
 with folder_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -3,9 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from topicscope.records import write_json, write_npz
-from topicscope.records.manifest import Environment, Manifest
-from topicscope.records.run_record import RunRecord
+from topicscope.records import Environment, Manifest, RunRecord, write_json, write_npz
 
 T, V = 3, 2
 SEEDS = 2

@@ -14,21 +14,20 @@ from matplotlib.axes import Axes
 
 from report.reproduction_folders import SEEDS, T, V, make, row, run, weights
 from topicscope import claims as claims_room
-from topicscope.claims.catalogue import CLAIMS
+from topicscope.claims import CLAIMS
 from topicscope.errors import InputError
-from topicscope.report import claims_figures
+from topicscope.report import claims_figures, load_reproduction, to_png, write_reproduction
 from topicscope.report.claims_figures import FIGURES, claim_figure, figure_text
-from topicscope.report.figures import to_pdf, to_png
 from topicscope.report.forest import forest_figure
-from topicscope.report.reproduction import answer, headline, rows_table, write_reproduction
-from topicscope.report.reproduction_record import load_reproduction
+from topicscope.report.reproduction_page import answer, headline, rows_table
+from topicscope.report.style import to_pdf
 
 
 @pytest.fixture
 def _coarse(monkeypatch):
     """Pages whose pictures are not looked at."""
-    monkeypatch.setattr("topicscope.report.reproduction._DPI", 20)
-    monkeypatch.setattr("topicscope.report.reproduction.to_pdf", lambda figure: b"%PDF")
+    monkeypatch.setattr("topicscope.report.reproduction_page._DPI", 20)
+    monkeypatch.setattr("topicscope.report.reproduction_page.to_pdf", lambda figure: b"%PDF")
 
 
 CLASSES = ("same word", "same topic", "different topic")
@@ -190,7 +189,8 @@ def test_figures_are_drawn_once_unless_the_claim_is_new(folder, monkeypatch) -> 
     drawn = []
     original = claims_figures.claim_figure
     monkeypatch.setattr(
-        "topicscope.report.reproduction.claim_figure", lambda record, name: drawn.append(name) or original(record, name)
+        "topicscope.report.reproduction_page.claim_figure",
+        lambda record, name: drawn.append(name) or original(record, name),
     )
     write_reproduction(folder)
     kept = len(drawn)

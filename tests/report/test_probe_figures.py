@@ -10,12 +10,13 @@ import topicscope
 from cli.probe_files import WORDS_CSV, save_model, texts
 from report.report_records import heads_of
 from topicscope.errors import InputError
-from topicscope.probing.distances import distances
-from topicscope.probing.moments import distance_features
-from topicscope.probing.pair_blocks import BINNED, NUM_BINS
-from topicscope.probing.plots import KINDS
-from topicscope.report.figures import to_svg
-from topicscope.report.probe_figures import MEASURES, PROFILE, controls, coverage, profile
+from topicscope.probing.attention import BINNED, NUM_BINS
+from topicscope.probing.results.distances import distances
+from topicscope.probing.results.plots import KINDS
+from topicscope.probing.statistics import distance_features
+from topicscope.report import controls, coverage, profile
+from topicscope.report.probe_figures import MEASURES, PROFILE
+from topicscope.report.style import to_svg
 
 
 @pytest.fixture(scope="module")

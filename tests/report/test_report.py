@@ -14,11 +14,12 @@ import pytest
 
 from report.report_records import THRESHOLDS, example, make_record
 from topicscope.errors import InputError
+from topicscope.report import head_map, ratio_figure, to_png
 from topicscope.report.answer import verdict
-from topicscope.report.figures import head_map, ratio_figure, to_png, to_svg
 from topicscope.report.head_panel import head_charts
-from topicscope.report.html import ProbeRecord, render_probe
 from topicscope.report.page import script_json
+from topicscope.report.probe_page import ProbeRecord, render_probe
+from topicscope.report.style import to_svg
 from topicscope.report.tables import interval, number, with_error
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -176,7 +177,7 @@ def test_the_papers_bert_stands_only_at_measured_thresholds_of_encoders() -> Non
 
 
 def test_drawing_leaves_pyplot_alone() -> None:
-    code = "import sys, topicscope.report.html; print('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, topicscope.report.probe_page; print('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
 
 

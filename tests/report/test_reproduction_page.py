@@ -9,7 +9,7 @@ from PIL import Image
 
 from report.reproduction_folders import make, row
 from scripts import load_script
-from topicscope.claims.catalogue import CLAIMS
+from topicscope.claims import CLAIMS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

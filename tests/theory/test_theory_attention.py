@@ -7,8 +7,8 @@ import pytest
 
 from topicscope import theory
 from topicscope.errors import InputError
-from topicscope.theory import Setting
-from topicscope.theory.enumeration import enumerated_loss, topicwise_kernel
+from topicscope.synthetic import Setting
+from topicscope.theory import enumerated_loss, topicwise_kernel
 
 P = (0.15, 0.1, 0.1)
 

@@ -6,8 +6,9 @@ from scipy.optimize import minimize
 
 from topicscope import theory
 from topicscope.errors import InputError
-from topicscope.theory import Setting
-from topicscope.theory.enumeration import document_types, enumerated_loss
+from topicscope.synthetic import Setting
+from topicscope.theory import enumerated_loss
+from topicscope.theory.enumeration import document_types
 
 
 @pytest.mark.parametrize("setting", [Setting(4, 3, 2, 0.15, 0.1, 0.1), Setting(3, 2, 3, 0.3, 0.2, 0.2)])

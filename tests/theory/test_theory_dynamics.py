@@ -8,9 +8,9 @@ from scipy.integrate import solve_ivp
 
 from topicscope import theory
 from topicscope.errors import InputError
-from topicscope.theory import Setting
-from topicscope.theory.attention import value_blocks
-from topicscope.theory.enumeration import corruption, document_types, enumerated_loss
+from topicscope.synthetic import Setting
+from topicscope.theory import enumerated_loss, value_blocks
+from topicscope.theory.enumeration import corruption, document_types
 
 S = Setting(3, 2, 2, 0.3, 0.2, 0.25)
 

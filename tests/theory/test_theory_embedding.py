@@ -6,9 +6,9 @@ from scipy.optimize import minimize
 
 from topicscope import theory
 from topicscope.errors import InputError
-from topicscope.theory import Setting
+from topicscope.synthetic import Setting
+from topicscope.theory import enumerated_loss
 from topicscope.theory.embedding import embedding_gradient
-from topicscope.theory.enumeration import enumerated_loss
 
 S = Setting(4, 2, 2, 0.3, 0.2, 0.25)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from theory.theory_settings import finite_settings, infinite_settings, sampled_document
 from topicscope import theory
-from topicscope.theory import Setting, ValueMatrixBlocks
-from topicscope.theory.attention import value_blocks
-from topicscope.theory.enumeration import enumerated_bayes_loss, enumerated_loss, topicwise_kernel
+from topicscope.synthetic import Setting
+from topicscope.theory import ValueMatrixBlocks, enumerated_loss, topicwise_kernel, value_blocks
+from topicscope.theory.enumeration import enumerated_bayes_loss
 
 SLOW = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 FINITE = settings(SLOW, max_examples=25)

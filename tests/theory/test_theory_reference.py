@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from topicscope import theory
-from topicscope.theory import Setting
+from topicscope.synthetic import Setting
 from topicscope.theory.value_matrix import moment_eigenvalues
 
 S = Setting(10, 10, 2, 0.15, 0.1, 0.1)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from theory.theory_settings import finite_settings, infinite_settings
 from topicscope import theory
 from topicscope.errors import InputError
-from topicscope.theory import Setting
-from topicscope.theory.enumeration import enumerated_loss
+from topicscope.synthetic import Setting
+from topicscope.theory import enumerated_loss
 from topicscope.theory.moments import disjoint_phi
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

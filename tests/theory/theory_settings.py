@@ -5,7 +5,7 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from topicscope.theory import Setting
+from topicscope.synthetic import Setting
 
 
 @st.composite

@@ -9,11 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topicscope.errors import InputError
-from topicscope.topics.assignment import FEW_WORDS, Overlap, TopicAssignment, assign_words, from_word_list
-from topicscope.topics.lda import Topics
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.topics_file import WordList
-from topicscope.topics.vocabulary import Vocabulary
+from topicscope.topics import (
+    Overlap,
+    TopicAssignment,
+    TopicModel,
+    Topics,
+    Vocabulary,
+    WordList,
+    assign_words,
+    from_word_list,
+)
+from topicscope.topics.assignment import FEW_WORDS
 
 
 def model_of(weights: object, words: list[str] | None = None) -> TopicModel:

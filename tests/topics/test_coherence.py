@@ -9,7 +9,7 @@ from gensim.corpora import Dictionary
 from gensim.models.coherencemodel import CoherenceModel
 
 from topics.test_lda import PASSAGES, fit_planted
-from topicscope.topics.coherence import coherence
+from topicscope.topics import coherence
 
 
 def words_of(text):

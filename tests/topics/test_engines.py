@@ -9,9 +9,7 @@ from gensim.models import LdaModel
 
 from topics.test_lda import PASSAGES, Recorder, planted_passages, purity
 from topicscope.errors import InputError
-from topicscope.topics import engines
-from topicscope.topics.engines import fit_with
-from topicscope.topics.lda import fit
+from topicscope.topics import engines, fit, fit_with
 
 OTHERS = ("gensim", "sklearn")
 

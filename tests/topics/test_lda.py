@@ -9,13 +9,8 @@ import pytest
 import tomotopy
 
 from topicscope.errors import InputError
-from topicscope.topics import lda
-from topicscope.topics.assignment import assign_words
-from topicscope.topics.lda import CorpusPassages, Topics, fit
-from topicscope.topics.stop_words import load_stop_words
-from topicscope.topics.text import Document, corpus_from
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.vocabulary import Vocabulary
+from topicscope.text import Document, corpus_from, load_stop_words
+from topicscope.topics import CorpusPassages, TopicModel, Topics, Vocabulary, assign_words, fit, lda
 
 LETTERS = "bcdfghjklmnprstv"
 

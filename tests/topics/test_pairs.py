@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topicscope.topics.pairs import NO_PAIR, PairClass, Positions, classify_pairs
+from topicscope.topics import NO_PAIR, PairClass, Positions, classify_pairs
 
 
 def by_definition(word_i: int, word_j: int, topics_i: set[int], topics_j: set[int], same_place: bool) -> int:

@@ -11,16 +11,13 @@ from gensim.models import LdaModel
 
 from topics.test_lda import Recorder, planted_passages, purity
 from topicscope.errors import InputError, RunError
-from topicscope.jobs import Here
 from topicscope.progress import SilentProgress
-from topicscope.topics import expectation
-from topicscope.topics.coherence import TOP_WORDS, coherence
+from topicscope.runner import Here
+from topicscope.text import split_words
+from topicscope.topics import TOP_WORDS, Rate, coherence, expectation, fit_stream, fit_with
 from topicscope.topics.counted_text import count_text
-from topicscope.topics.engines import fit_with
 from topicscope.topics.expectation import expected
 from topicscope.topics.stored_text import Bags, StoredText, store_text
-from topicscope.topics.stream import Rate, fit_stream
-from topicscope.topics.words import split_words
 
 PASSAGES = planted_passages(6, 20, 1024, 20, seed=1)
 LIKE_GENSIM = Rate(batch=256, decay=0.7, offset=10.0, strips=1)

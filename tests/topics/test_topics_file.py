@@ -11,18 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from topicscope.errors import InputError
-from topicscope.topics.lda import Topics, fit
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.topics_file import (
-    SCHEMA_VERSION,
-    WordList,
-    import_matrix,
-    load_any,
-    load_topics,
-    load_word_list,
-    save_topics,
-)
-from topicscope.topics.vocabulary import Vocabulary
+from topicscope.topics import TopicModel, Topics, Vocabulary, WordList, fit, load_any, load_topics, save_topics
+from topicscope.topics.files import SCHEMA_VERSION
+from topicscope.topics.topics_import import import_matrix, load_word_list
 
 
 @pytest.fixture

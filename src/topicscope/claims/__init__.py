@@ -1,1 +1,7 @@
 """One file per claim of the paper: where theory, training and probing meet."""
+
+from topicscope.claims.catalogue import CLAIMS
+from topicscope.claims.claim import ClaimResult
+from topicscope.claims.reproduce import reproduce
+
+__all__ = ["CLAIMS", "ClaimResult", "reproduce"]

@@ -14,23 +14,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from topicscope.claims.attention_order import LARGER
 from topicscope.claims.claim import Claim, Criterion, Row, above, below, near
 from topicscope.claims.co_occurrence import infinite_value_matrix
 from topicscope.claims.context import Context
 from topicscope.claims.installed import demo_packages
+from topicscope.claims.pair_attention import NOT_HERE, WIKIPEDIA, Sample, WordPairs, read_pairs, wikipedia
 from topicscope.claims.partial_effect import Effect, effect_row
 from topicscope.claims.rows import exact_row, measured_row, not_run_row
-from topicscope.claims.trained_attention import LARGER
-from topicscope.claims.word_pairs import NOT_HERE, WIKIPEDIA, Sample, WordPairs, read_pairs, wikipedia
+from topicscope.lab import attention_scores, law_of, make_recipe, topic_model_of
 from topicscope.probing.statistics import Moments, jackknife, ratio_of_means
-from topicscope.records.run_record import RunRecord
-from topicscope.topics.assignment import Overlap, assign_words
-from topicscope.topics.lda import Topics
-from topicscope.topics.stop_words import load_stop_words
-from topicscope.topics.text import wikipedia_sample
-from topicscope.training.data import law_of, topic_model_of
-from topicscope.training.history import attention_scores
-from topicscope.training.recipe import make_recipe
+from topicscope.records import RunRecord
+from topicscope.text import load_stop_words, wikipedia_sample
+from topicscope.topics import Overlap, Topics, assign_words
 
 THRESHOLDS = (0.0005, 0.001, 0.002)  # Knowl 7's
 _DOCUMENTS = 1000  # plain documents on which the attention of a trained model is read

@@ -2,10 +2,7 @@
 
 from dataclasses import replace
 
-from topicscope.claims.claim import Claim, Row, above
-from topicscope.claims.context import Context
-from topicscope.claims.rows import exact_row
-from topicscope.claims.trained_attention import (
+from topicscope.claims.attention_order import (
     BOUNDS,
     FREE,
     LARGER,
@@ -16,7 +13,10 @@ from topicscope.claims.trained_attention import (
     free_attention_rows,
     reported_share,
 )
-from topicscope.theory.attention_optimum import topicwise_attention_optimum
+from topicscope.claims.claim import Claim, Row, above
+from topicscope.claims.context import Context
+from topicscope.claims.rows import exact_row
+from topicscope.theory import topicwise_attention_optimum
 
 # Knowl 9 (Li, Li & Risteski 2023): cross-entropy, Adam .01, uniform-block W_V.
 PAPER = {"same_word": 0.00811, "same_topic": 0.0100, "different_topic": 0.00707}

@@ -21,19 +21,15 @@ from scipy.special import logsumexp
 from topicscope.claims.claim import Claim, Criterion, Row, above
 from topicscope.claims.context import Context
 from topicscope.claims.installed import demo_packages
+from topicscope.claims.pair_attention import NOT_HERE, WIKIPEDIA, Meetings, Sample, wikipedia
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shares_any, shuffled_effects
 from topicscope.claims.rows import exact_row, not_run_row
-from topicscope.claims.word_pairs import NOT_HERE, WIKIPEDIA, Meetings, Sample, wikipedia
-from topicscope.records.run_record import RunRecord
-from topicscope.theory.moments import TopicLaw, dirichlet_law, moments
-from topicscope.theory.value_matrix import minimum_norm_value_matrix
-from topicscope.topics.assignment import assign_words
-from topicscope.topics.lda import Topics
-from topicscope.topics.setting import Setting
-from topicscope.topics.stop_words import load_stop_words
-from topicscope.training.data import law_of, topic_model_of
-from topicscope.training.history import attention_scores
-from topicscope.training.recipe import Recipe, make_recipe
+from topicscope.lab import Recipe, attention_scores, law_of, make_recipe, topic_model_of
+from topicscope.records import RunRecord
+from topicscope.synthetic import Setting
+from topicscope.text import load_stop_words
+from topicscope.theory import TopicLaw, dirichlet_law, minimum_norm_value_matrix, moments
+from topicscope.topics import Topics, assign_words
 
 _DOCUMENTS = 1000  # plain documents on which the attention of a trained model is read
 SHUFFLES = (100, 40)  # of the topics, full and quick

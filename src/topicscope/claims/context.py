@@ -9,14 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from topicscope.claims.closed_forms import resolve
-from topicscope.claims.recipes import find_recipe
+from topicscope.experiments import find_recipe, resolve
+from topicscope.lab import train
 from topicscope.progress import Progress, SilentProgress
-from topicscope.records import write_npz
-from topicscope.records.files import NUMBERS_VERSION
-from topicscope.records.lock import folder_lock
-from topicscope.records.run_record import RunRecord
-from topicscope.training.loop import train
+from topicscope.records import NUMBERS_VERSION, RunRecord, folder_lock, write_npz
 
 Made = TypeVar("Made")
 

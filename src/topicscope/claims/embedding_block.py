@@ -7,9 +7,8 @@ import numpy as np
 from topicscope.claims.claim import Claim, Row, above, below, near
 from topicscope.claims.context import Context
 from topicscope.claims.rows import entry_means, exact_row, measured_row
-from topicscope.theory.conditions import embedding_conditions
-from topicscope.theory.embedding import embedding_loss, embedding_optimum
-from topicscope.training.recipe import make_recipe
+from topicscope.lab import make_recipe
+from topicscope.theory import embedding_conditions, embedding_loss, embedding_optimum
 
 # The paper's heat maps: both losses, SGD and Adam, three learning rates.
 RATES = (0.003, 0.01, 0.03)

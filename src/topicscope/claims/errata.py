@@ -4,13 +4,18 @@ import numpy as np
 
 from topicscope.claims.claim import Row
 from topicscope.claims.rows import exact_row
-from topicscope.theory.attention_optimum import block_bounds, diagonal_bounds, topicwise_attention_optimum
-from topicscope.theory.conditions import embedding_conditions
-from topicscope.theory.embedding import embedding_optimum
-from topicscope.theory.theorems import THEOREMS
-from topicscope.theory.uniform import uniform_attention_loss
-from topicscope.theory.value_matrix import diagonal_value_matrix, value_matrix_loss
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
+from topicscope.theory import (
+    THEOREMS,
+    block_bounds,
+    diagonal_bounds,
+    diagonal_value_matrix,
+    embedding_conditions,
+    embedding_optimum,
+    topicwise_attention_optimum,
+    uniform_attention_loss,
+    value_matrix_loss,
+)
 
 _USUAL = Setting(10, 10, 2, 0.15, 0.1, 0.1)
 _RICH = Setting(6, 3, 2, 0.5, 0.05, 0.9)  # many random words, few kept

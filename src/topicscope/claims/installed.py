@@ -3,7 +3,7 @@
 from importlib import metadata
 
 from topicscope.claims.context import Context
-from topicscope.probing.minilm import PACKAGE
+from topicscope.demo import PACKAGE
 
 
 def demo_packages(_context: Context) -> str:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from topicscope.claims.attention_order import LARGER, SETTING
 from topicscope.claims.claim import Claim, Row, above, below
 from topicscope.claims.context import Context
 from topicscope.claims.plain_attention import Documents, attention_of, losses_of
 from topicscope.claims.rows import measured_row
-from topicscope.claims.trained_attention import LARGER, SETTING
-from topicscope.records.run_record import RunRecord
-from topicscope.theory.bayes import bayes_loss
-from topicscope.topics.pairs import PairClass
+from topicscope.records import RunRecord
+from topicscope.theory import bayes_loss
+from topicscope.topics import PairClass
 
 _SAME = (PairClass.same_word, PairClass.same_topic)  # Knowl 8's pool: pairs of positions whose words share a topic
 _DISTINCT = (PairClass.same_topic,)

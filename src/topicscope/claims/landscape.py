@@ -8,9 +8,8 @@ from topicscope.claims.claim import Claim, Criterion, Row, above, below
 from topicscope.claims.context import Context
 from topicscope.claims.rows import exact_row
 from topicscope.progress import tracked
-from topicscope.theory.attention import Value, attention_landscape, topicwise_attention_loss
-from topicscope.theory.attention_optimum import topicwise_attention_optimum
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
+from topicscope.theory import Value, attention_landscape, topicwise_attention_loss, topicwise_attention_optimum
 
 _P = (0.15, 0.1, 0.1)
 # (T, v, τ): the paper's T = v = 10 with more topics a document, then more topics and more words.

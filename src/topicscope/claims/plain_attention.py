@@ -6,11 +6,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
-from topicscope.models import Start, TopicTransformer
-from topicscope.records.run_record import RunRecord
-from topicscope.topics.pairs import NO_PAIR, Positions, classify_pairs
-from topicscope.training.data import HeldOut, held_out, topic_model_of
-from topicscope.training.recipe import make_recipe
+from topicscope.lab import HeldOut, Start, TopicTransformer, held_out, make_recipe, topic_model_of
+from topicscope.records import RunRecord
+from topicscope.topics import NO_PAIR, Positions, classify_pairs
 
 
 @dataclass(frozen=True, eq=False)

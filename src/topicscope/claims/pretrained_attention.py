@@ -6,17 +6,12 @@ import numpy as np
 import torch
 
 from topicscope.claims.plain_attention import PairTable
-from topicscope.probing.alignment import AlignedUnit, align_units
-from topicscope.probing.batches import Batch, make_batches
-from topicscope.probing.lookup import Configuration, TopicLookup
-from topicscope.probing.model import ModelView
+from topicscope.probing.attention import Configuration, TopicLookup
+from topicscope.probing.hf import ModelView
+from topicscope.probing.tokens import AlignedUnit, Batch, align_units, make_batches
 from topicscope.progress import Progress
-from topicscope.topics.assignment import assign_words
-from topicscope.topics.lda import fit
-from topicscope.topics.pairs import NOT_A_WORD, PairClass, Positions, classify_pairs
-from topicscope.topics.stop_words import load_stop_words
-from topicscope.topics.text import Corpus
-from topicscope.topics.units import sample_units
+from topicscope.text import Corpus, load_stop_words, sample_units
+from topicscope.topics import NOT_A_WORD, PairClass, Positions, assign_words, classify_pairs, fit
 
 _CLASSES = (PairClass.same_word, PairClass.same_topic, PairClass.different_topic)
 

@@ -10,20 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from scipy.special import stdtrit
 
 from topicscope.claims.claim import Row
-from topicscope.claims.pretrained_models import Kind
-from topicscope.claims.recipes import recipe_path
 from topicscope.claims.rows import exact_row, measured_row, not_run_row
-from topicscope.claims.small_bert import SmallBert
-from topicscope.probing.embedding_table import embedding_rows
-from topicscope.probing.model import ModelView
-from topicscope.probing.options import ProbeOptions
-from topicscope.probing.paper import paper_rows
-from topicscope.probing.probe import probe
-from topicscope.probing.result import ProbeResult
-from topicscope.probing.topic_source import FittedTopics, configurations_of
+from topicscope.experiments import Kind, SmallBert, recipe_path
+from topicscope.probing import FittedTopics, ProbeOptions, configurations_of, probe
+from topicscope.probing.embeddings import embedding_rows
+from topicscope.probing.hf import ModelView
+from topicscope.probing.results import ProbeResult, paper_rows
 from topicscope.progress import Progress
-from topicscope.topics.lda import Topics
-from topicscope.topics.text import Corpus
+from topicscope.text import Corpus
+from topicscope.topics import Topics
 
 RECIPE = "pretrained-table"
 ATTENTION = "attention, same / different topic"

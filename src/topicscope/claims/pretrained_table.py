@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from topicscope.claims.claim import Claim, Criterion, Row
 from topicscope.claims.context import Context
-from topicscope.claims.pretrained_models import PAPER, SMALL_BERT, Source, packaged, paper_models, sources_of
 from topicscope.claims.pretrained_rows import (
     RECIPE,
     Probed,
@@ -23,15 +22,13 @@ from topicscope.claims.pretrained_rows import (
     table_recipe,
 )
 from topicscope.claims.rows import exact_row, not_run_row
-from topicscope.claims.small_bert import FINISHED, small_bert
 from topicscope.errors import InputError
-from topicscope.probing.loading import load_model
+from topicscope.experiments import FINISHED, PAPER, SMALL_BERT, Source, packaged, paper_models, small_bert, sources_of
+from topicscope.probing.hf import load_model
 from topicscope.progress import tracked
-from topicscope.records import read_json, write_json
-from topicscope.records.files import NUMBERS_VERSION
-from topicscope.topics.lda import CorpusPassages, Topics, fit
-from topicscope.topics.text import Corpus, open_corpus
-from topicscope.topics.topics_file import load_topics, save_topics
+from topicscope.records import NUMBERS_VERSION, read_json, write_json
+from topicscope.text import Corpus, open_corpus
+from topicscope.topics import CorpusPassages, Topics, fit, load_topics, save_topics
 
 _TASK = "pretrained models"
 

@@ -24,17 +24,21 @@ import pandas as pd
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import Claim, ClaimResult
 from topicscope.claims.context import LOCKS, Context
-from topicscope.claims.pretrained_models import sources_of
-from topicscope.claims.recipes import recipe_path
 from topicscope.errors import InputError, RunError
-from topicscope.jobs import Failed, Job, Runner
+from topicscope.experiments import recipe_path, sources_of
 from topicscope.progress import Progress, SilentProgress, note, tracked
-from topicscope.records import Manifest, describe_environment, read_json, write_json
-from topicscope.records.contents import RUN_LOCKS
-from topicscope.records.files import NUMBERS_VERSION
-from topicscope.records.folder import check_output_folder
-from topicscope.records.manifest import now
-from topicscope.records.places import output_path
+from topicscope.records import (
+    NUMBERS_VERSION,
+    RUN_LOCKS,
+    Manifest,
+    check_output_folder,
+    describe_environment,
+    now,
+    output_path,
+    read_json,
+    write_json,
+)
+from topicscope.runner import Failed, Job, Runner
 
 SCHEMA_VERSION = 1
 SEEDS, QUICK_SEEDS = 4, 3
@@ -83,14 +87,15 @@ def reproduce(
     small-bert, paper for the paper's five, hub names, folders); none means all but the paper's. out: folder for
     claims.json; nothing is written without one. resume: keep the claims finished there, as long as recipes, code and
     options are the same, and go on with the rest; kept ones are part of the result even if they are not named.
-    cluster: runs claims as jobs (`topicscope.cluster.Cluster`; needs `out`, in a folder that all of its machines see).
+    cluster: runs claims as jobs (`topicscope.distributed.Cluster`; needs `out`, in a folder that all of its machines
+        see).
 
     Raises:
         InputError: an unknown claim, fewer than two seeds (a spread needs two), a model folder that is not there, a
             folder with something else in it.
         RunError: claims could not be run on the cluster; names them. The others are kept.
     """
-    from topicscope.report.reproduction import write_reproduction  # drawn from the folder alone
+    from topicscope.report import write_reproduction  # drawn from the folder alone
 
     folder = None if out is None else output_path(out)
     chosen = _choose(claims)

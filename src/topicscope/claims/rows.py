@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from topicscope.records.run_record import RunRecord
-from topicscope.topics.topic_model import TopicModel
-from topicscope.training.history import block_means
+from topicscope.lab import block_means
+from topicscope.records import RunRecord
+from topicscope.topics import TopicModel
 
 
 def measured_row(

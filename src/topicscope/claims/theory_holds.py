@@ -8,9 +8,8 @@ from topicscope.claims.context import Context
 from topicscope.claims.errata import errata_rows
 from topicscope.claims.rows import exact_row
 from topicscope.progress import tracked
-from topicscope.theory.theorem import Theorem
-from topicscope.theory.theorems import THEOREMS
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
+from topicscope.theory import THEOREMS, Theorem
 
 PAPER = ("embedding", "value-matrix", "block-attention", "diagonal-attention")
 FULL, QUICK, LEAST = 125, 25, 20

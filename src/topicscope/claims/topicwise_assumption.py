@@ -12,14 +12,13 @@ from topicscope.claims.plain_attention import PairTable, pair_tables
 from topicscope.claims.pretrained_attention import Reading, pretrained_pairs
 from topicscope.claims.rows import measured_row, not_run_row
 from topicscope.claims.topicwise_share import by_topic, by_word, explained_share, shuffled
+from topicscope.demo import INSTALL, minilm_folder
 from topicscope.errors import InputError
-from topicscope.probing.loading import load_model
-from topicscope.probing.minilm import INSTALL, minilm_folder
-from topicscope.records.run_record import RunRecord
-from topicscope.topics.pairs import PairClass
-from topicscope.topics.text import open_corpus
-from topicscope.training.data import topic_model_of
-from topicscope.training.recipe import make_recipe
+from topicscope.lab import make_recipe, topic_model_of
+from topicscope.probing.hf import load_model
+from topicscope.records import RunRecord
+from topicscope.text import open_corpus
+from topicscope.topics import PairClass
 
 # More than half of the variance is what a form that is assumed to hold must explain at the least.
 MOST = 0.5

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from topicscope.claims.plain_attention import PairTable
-from topicscope.topics.pairs import PairClass
+from topicscope.topics import PairClass
 
 _TURNS = 100
 _SETTLED = 1e-7

@@ -6,11 +6,10 @@ import pandas as pd
 from topicscope.claims.claim import Claim, Row, above, near
 from topicscope.claims.context import Context
 from topicscope.claims.rows import measured_row
-from topicscope.records.run_record import RunRecord
-from topicscope.theory.dynamics import growth_rates, initial_gradient_norms, stage_one
-from topicscope.topics.setting import Setting
-from topicscope.training.recipe import make_recipe
-from topicscope.training.stages import SEPARATION, find_stages
+from topicscope.lab import SEPARATION, find_stages, make_recipe
+from topicscope.records import RunRecord
+from topicscope.synthetic import Setting
+from topicscope.theory import growth_rates, initial_gradient_norms, stage_one
 
 _SIGMAS = (0.0005, 0.001, 0.002)
 _NEAR_ZERO = 0.01  # σ of a start that the claim speaks of
@@ -95,7 +94,7 @@ def _by_seed(record: RunRecord) -> list[pd.DataFrame]:
 
 
 def _separation(criterion: str | None, quantity: str, record: RunRecord) -> Row:
-    """log10 of k₂/k₁ (`topicscope.training.stages`); where stage two never came k₂ is the last step, a lower bound."""
+    """log10 of k₂/k₁ (`topicscope.lab.stages`); where stage two never came k₂ is the last step, a lower bound."""
     stages = [find_stages(rows) for rows in _by_seed(record)]
     ratios = [np.log10(s.ratio) if s.separated or s.ratio > 0 else np.nan for s in stages]
     reached = all(s.stage_two_reached for s in stages)

@@ -12,10 +12,10 @@ import numpy as np
 from topicscope.claims.claim import Claim, Row, above, below, near
 from topicscope.claims.context import Context
 from topicscope.claims.rows import entry_means, exact_row, measured_row
-from topicscope.records.run_record import RunRecord
-from topicscope.theory.value_matrix import ValueMatrixBlocks, value_matrix_blocks
-from topicscope.topics.setting import Setting
-from topicscope.training.recipe import make_recipe
+from topicscope.lab import make_recipe
+from topicscope.records import RunRecord
+from topicscope.synthetic import Setting
+from topicscope.theory import ValueMatrixBlocks, value_matrix_blocks
 
 _PARTS = {
     "mask_column": "[MASK] column W_i0",

@@ -9,6 +9,8 @@ from rich.console import Console
 import topicscope
 from topicscope.errors import TopicscopeError
 
+__all__ = ["app", "main", "run"]
+
 app = cyclopts.App(
     name="topicscope",
     help="See how transformers learn topic structure: probe any model, train the paper's, check both against theory.",

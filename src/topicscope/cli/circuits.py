@@ -11,11 +11,10 @@ from cyclopts import Parameter
 from topicscope.cli.output import print_json, print_lines, print_table
 from topicscope.cli.places import OutFolder
 from topicscope.cli.probe import resolve_model
+from topicscope.probing import DEFAULT_THRESHOLDS
 from topicscope.probing.circuits import at_threshold, stand_out
 from topicscope.probing.circuits import circuits as find_circuits
-from topicscope.probing.options import DEFAULT_THRESHOLDS
-from topicscope.records import check_output_folder
-from topicscope.records.contents import CIRCUITS
+from topicscope.records import CIRCUITS, check_output_folder
 
 _THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
 

@@ -9,7 +9,7 @@ from topicscope.errors import InputError
 def asked_cluster(
     cluster: str | None, workers: int | None = None, gpus_per_worker: float = 0.0
 ) -> AbstractContextManager[Any]:
-    """A `topicscope.cluster.Cluster` to enter, or what gives None where none was asked for.
+    """A `topicscope.distributed.Cluster` to enter, or what gives None where none was asked for.
 
     Raises:
         InputError: options of a cluster without one.
@@ -21,7 +21,7 @@ def asked_cluster(
                 expected="--cluster local, auto or ray://HOST:PORT as well",
             )
         return nullcontext()
-    from topicscope.cluster import Cluster  # with all that a probe needs
+    from topicscope.distributed import Cluster  # with all that a probe needs
 
     return Cluster(cluster, workers=workers, gpus_per_worker=gpus_per_worker)
 

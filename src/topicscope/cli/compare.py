@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from topicscope.cli.output import print_json, print_lines, print_table
 from topicscope.cli.places import ResultFolder
-from topicscope.probing.compare import compare as compare_results
+from topicscope.probing.results import compare as compare_results
 
 
 def compare(

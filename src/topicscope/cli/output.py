@@ -14,7 +14,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 from topicscope.progress import Progress, SilentProgress
-from topicscope.records.files import dump_json
+from topicscope.records import dump_json
 
 ProgressStyle = Literal["auto", "bar", "json", "none"]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from topicscope.records.places import output_path, result_path, without_secrets
+from topicscope.records import output_path, result_path, without_secrets
 
 
 def _out_folder(_: Any, tokens: Sequence[Token]) -> Path:

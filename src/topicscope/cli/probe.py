@@ -11,10 +11,12 @@ from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, show_progress
 from topicscope.cli.places import OutFolder, command_line, going_on
 from topicscope.cli.probe_tables import show
+from topicscope.cli.series import probe_series
+from topicscope.demo import minilm_folder
 from topicscope.errors import InputError
-from topicscope.probing.options import DEFAULT_THRESHOLDS
-from topicscope.probing.probe import probe as run_probe
-from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
+from topicscope.probing import DEFAULT_THRESHOLDS
+from topicscope.probing import probe as run_probe
+from topicscope.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
 
 INTERRUPTED = 130
 _THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
@@ -200,8 +202,6 @@ def probe(
         "overwrite": overwrite,
     }
     if checkpoints is not None:
-        from topicscope.cli.series import probe_series
-
         for option, value in (("--cluster", cluster), ("--revision", revision)):
             if value is not None:
                 raise InputError(f"{option} is of one model", received=f"{value} and --checkpoints {checkpoints}")
@@ -221,7 +221,6 @@ def probe(
 
 def resolve_model(name: str) -> str:
     """A model's name or folder; "minilm" stands for the folder of the demo's embedded model."""
-    from topicscope.probing.minilm import minilm_folder
 
     return str(minilm_folder()) if name.lower() == "minilm" and not Path(name).exists() else name
 

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from topicscope.cli.output import print_lines, print_table
-from topicscope.probing.result import ProbeResult
+from topicscope.probing.results import ProbeResult
 
 
 def show(result: ProbeResult, folder: str) -> None:

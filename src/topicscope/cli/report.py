@@ -13,17 +13,20 @@ from cyclopts import Parameter
 from topicscope.cli.output import print_json, print_lines
 from topicscope.cli.places import OutFile, ResultFolder
 from topicscope.errors import InputError
-from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
-from topicscope.probing.compare import compare
-from topicscope.records import write_text
-from topicscope.records.contents import PROBE, RUN, SERIES, SWEEP
-from topicscope.report.comparison import Differences, write_comparison
-from topicscope.report.html import write_probe
-from topicscope.report.reproduction import render_reproduction, write_reproduction
-from topicscope.report.reproduction_record import load_reproduction
-from topicscope.report.training import write_run
-from topicscope.sweeps.result import RECORD as SWEEP_RECORD
-from topicscope.sweeps.result import SweepResult
+from topicscope.experiments import RECORD as SWEEP_RECORD
+from topicscope.experiments import SweepResult
+from topicscope.monitoring import PAGE, RECORD, CheckpointSeries
+from topicscope.probing.results import compare
+from topicscope.records import PROBE, RUN, SERIES, SWEEP, write_text
+from topicscope.report import (
+    Differences,
+    load_reproduction,
+    render_reproduction,
+    write_comparison,
+    write_probe,
+    write_reproduction,
+    write_run,
+)
 
 _LAYOUTS = {"probe": PROBE, "run": RUN, "sweep": SWEEP, "series": SERIES}
 _GENERATOR = b'<meta name="generator" content="topicscope">'

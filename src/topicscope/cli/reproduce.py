@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from topicscope.claims.catalogue import CLAIMS
-from topicscope.claims.claim import ClaimResult
-from topicscope.claims.reproduce import reproduce as run_claims
+from topicscope.claims import CLAIMS, ClaimResult
+from topicscope.claims import reproduce as run_claims
 from topicscope.cli.cluster import asked_cluster
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress

@@ -8,9 +8,8 @@ import pandas as pd
 
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.cli.places import going_on
-from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
-from topicscope.monitoring.series_run import probe_checkpoints
-from topicscope.topics.text import Corpus
+from topicscope.monitoring import PAGE, RECORD, CheckpointSeries, probe_checkpoints
+from topicscope.text import Corpus
 
 INTERRUPTED = 130
 

@@ -13,13 +13,21 @@ from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.cli.places import OutFolder, command_line, going_on
 from topicscope.errors import InputError
-from topicscope.report.sweep_figures import metric_words
-from topicscope.sweeps.plan import OnError, Plan, make_plan
-from topicscope.sweeps.point import RUNS, Keep
-from topicscope.sweeps.result import PAGE, RECORD, SweepResult
-from topicscope.sweeps.run import sweep as run_sweep
-from topicscope.sweeps.spec import changed, load_spec
-from topicscope.sweeps.table import plain
+from topicscope.experiments import (
+    PAGE,
+    RECORD,
+    RUNS,
+    Keep,
+    OnError,
+    Plan,
+    SweepResult,
+    changed,
+    load_spec,
+    make_plan,
+    plain,
+)
+from topicscope.experiments import sweep as run_sweep
+from topicscope.report import metric_words
 
 INTERRUPTED = 130
 _MOST_ROWS, _MOST_REASONS = 30, 10

@@ -13,11 +13,10 @@ from topicscope import theory
 from topicscope.cli.options import Whole
 from topicscope.cli.output import print_json, print_lines, print_table
 from topicscope.errors import InputError
-from topicscope.records.files import write_bytes
-from topicscope.report.figures import to_png
-from topicscope.report.theory_figures import landscape_figure, stages_figure
-from topicscope.theory.attention import Value
-from topicscope.topics.setting import Setting, Weighting
+from topicscope.records import write_bytes
+from topicscope.report import landscape_figure, stages_figure, to_png
+from topicscope.synthetic import Setting, Weighting
+from topicscope.theory import Value
 
 app = cyclopts.App(
     name="theory", help="Closed forms for any setting: optima, bounds, dynamics.", help_format="plaintext"

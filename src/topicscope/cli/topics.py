@@ -13,13 +13,23 @@ from topicscope.cli.options import Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.cli.places import OutFile
 from topicscope.errors import InputError
-from topicscope.topics import lda
-from topicscope.topics.coherence import TOP_WORDS, coherence
-from topicscope.topics.engines import Engine, fit_with
-from topicscope.topics.sampling import sample_documents
-from topicscope.topics.stream import MAX_WORDS, Rate, fit_stream
-from topicscope.topics.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
-from topicscope.topics.topics_file import WordList, is_topics_file, load_any, save_topics
+from topicscope.text import MAX_DOCUMENT_BYTES, OnError, open_corpus, sample_documents
+from topicscope.topics import (
+    MAX_WORDS,
+    MIN_COUNT,
+    TOP_WORDS,
+    CorpusPassages,
+    Engine,
+    Rate,
+    Topics,
+    WordList,
+    coherence,
+    fit_stream,
+    fit_with,
+    is_topics_file,
+    load_any,
+    save_topics,
+)
 
 app = cyclopts.App(name="topics", help="Fit and show topic models.", help_format="plaintext")
 
@@ -38,7 +48,7 @@ def fit(
     on_error: OnError = "stop",
     max_document_bytes: Whole = MAX_DOCUMENT_BYTES,
     language: str = "en",
-    min_count: Whole = lda.MIN_COUNT,
+    min_count: Whole = MIN_COUNT,
     sweeps: Whole | None = None,
     seed: Whole = 0,
     stream: Annotated[bool, Parameter(negative=())] = False,
@@ -91,7 +101,7 @@ def fit(
     with show_progress(progress) as shown, asked_cluster(cluster, workers) as runner:
         drawn = None if sample is None else sample_documents(text, sample, sample_seed or 0, shown)
         read = text if drawn is None else drawn.corpus
-        passages = lda.CorpusPassages(read)
+        passages = CorpusPassages(read)
         options: dict[str, Any] = {"seed": seed, "min_count": min_count, "language": language, "progress": shown}
         if stream:
             most = MAX_WORDS if max_words is None else max_words
@@ -103,7 +113,7 @@ def fit(
         cohering = known.get("coherence") or coherence(fitted.top_words(TOP_WORDS), passages).to_dict()
     found = {"name": read.name, "sha256": read.fingerprint(), "skipped": read.skipped}
     found |= {} if drawn is None else {"sample": drawn.provenance}
-    fitted = lda.Topics(fitted.model, {**known, "corpus": found, "coherence": cohering})
+    fitted = Topics(fitted.model, {**known, "corpus": found, "coherence": cohering})
     save_topics(os.path.realpath(output), fitted)  # through a link, which stays
     if json:
         print_json({**_summary(fitted, 10, cohering), "file": str(output)})
@@ -139,7 +149,7 @@ def show(
     known = topics.provenance.get("coherence")
     if corpus is not None:
         text = open_corpus(corpus, text_column=text_column, encoding=encoding)
-        known = coherence(_words_of(topics, TOP_WORDS), lda.CorpusPassages(text)).to_dict() | {"corpus": text.name}
+        known = coherence(_words_of(topics, TOP_WORDS), CorpusPassages(text)).to_dict() | {"corpus": text.name}
     if json:
         print_json(_summary(topics, words, known))
     else:
@@ -207,7 +217,7 @@ def _require_writable(output: Path, overwrite: bool) -> None:
         raise InputError("the output cannot be written", received=str(output), expected=f"write access to {folder}")
 
 
-def _summary(topics: lda.Topics | WordList, words: int, cohering: Mapping[str, Any] | None) -> dict[str, Any]:
+def _summary(topics: Topics | WordList, words: int, cohering: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "labels": topics.labels,
@@ -217,8 +227,8 @@ def _summary(topics: lda.Topics | WordList, words: int, cohering: Mapping[str, A
     }
 
 
-def _words_of(topics: lda.Topics | WordList, words: int) -> list[list[str]]:
-    if isinstance(topics, lda.Topics):
+def _words_of(topics: Topics | WordList, words: int) -> list[list[str]]:
+    if isinstance(topics, Topics):
         return topics.top_words(words)
     members: list[list[str]] = [[] for _ in topics.labels]
     for word, its_topics in zip(topics.words, topics.topics, strict=True):
@@ -227,15 +237,15 @@ def _words_of(topics: lda.Topics | WordList, words: int) -> list[list[str]]:
     return [found[:words] for found in members]
 
 
-def _print(topics: lda.Topics | WordList, words: int, cohering: Mapping[str, Any] | None) -> None:
+def _print(topics: Topics | WordList, words: int, cohering: Mapping[str, Any] | None) -> None:
     known = topics.provenance
     top_words = [" ".join(top) for top in _words_of(topics, words)]
     columns: dict[str, list[Any]] = {"topic": list(topics.labels or map(str, range(len(top_words))))}
-    if isinstance(topics, lda.Topics):
+    if isinstance(topics, Topics):
         columns["alpha"] = topics.model.alpha.tolist()
     if cohering is not None:
         columns["NPMI"] = ["-" if topic["npmi"] is None else topic["npmi"] for topic in cohering["topics"]]
-    columns["likeliest words" if isinstance(topics, lda.Topics) else "words"] = top_words
+    columns["likeliest words" if isinstance(topics, Topics) else "words"] = top_words
     title = f"{len(top_words)} topics ({known.get('engine', 'unknown engine')})"
     caption = f"{known.get('vocabulary_size', '?')} words in the vocabulary"
     caption += "".join(f", {known[name]} {name}" for name in ("documents", "tokens", "sweeps") if name in known)

@@ -6,19 +6,16 @@ from typing import Annotated, Any
 import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.claims.closed_forms import add_theory, resolve
 from topicscope.cli.cluster import asked_cluster, check_device
 from topicscope.cli.options import Whole, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.cli.places import OutFolder, command_line
 from topicscope.errors import InputError
-from topicscope.records import write_json
-from topicscope.records.contents import RUN
-from topicscope.records.run_record import SUMMARY, RunRecord
-from topicscope.report.training import write_run
-from topicscope.training.loop import SEEDS_PER_TASK
-from topicscope.training.loop import train as run_training
-from topicscope.training.recipe import Recipe, load_recipe
+from topicscope.experiments import add_theory, resolve
+from topicscope.lab import SEEDS_PER_TASK, Recipe, load_recipe
+from topicscope.lab import train as run_training
+from topicscope.records import RUN, SUMMARY, RunRecord, write_json
+from topicscope.report import write_run
 
 
 def train(

@@ -8,7 +8,8 @@ heads; in causal parts A_ij · (i+1)/100 as well. With documents as clusters,
 
 their ratio and difference have delta-method errors, as a probe's have. z says how far Σ_{same topic, i ≠ j words} r is
 from what it is when topics are shuffled over the words, in closed form (Mantel's moments); r = x (in causal parts the
-one with (i+1)/100) less the mean of all pairs at the same distance in the same layer, as in `probing.permutation`.
+one with (i+1)/100) less the mean of all pairs at the same distance in the same layer, as in
+`probing.statistics.permutation`.
 z_banded: shuffled within frequency bands.
 
 Axes: b unit of the batch, h head, q query, k key, e layer.
@@ -22,17 +23,18 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from topicscope.probing.alignment import AlignedUnit
-from topicscope.probing.bands import frequency_bands
-from topicscope.probing.batches import Batch, make_batches, tokens_at_once
-from topicscope.probing.families import PartSpec
-from topicscope.probing.lookup import TopicLookup
-from topicscope.probing.model import ModelView
-from topicscope.probing.pair_blocks import NUM_BINS, distance_bin
-from topicscope.probing.pair_contrast import WordPairs
-from topicscope.probing.sides import pair_codes, text_side
-from topicscope.probing.statistics import Moments, delta_method, effective_documents, ratio_of_means
-from topicscope.topics.pairs import PairClass
+from topicscope.probing.attention import NUM_BINS, TopicLookup, distance_bin, pair_codes, text_side
+from topicscope.probing.hf import ModelView, PartSpec
+from topicscope.probing.statistics import (
+    Moments,
+    WordPairs,
+    delta_method,
+    effective_documents,
+    frequency_bands,
+    ratio_of_means,
+)
+from topicscope.probing.tokens import AlignedUnit, Batch, make_batches, tokens_at_once
+from topicscope.topics import PairClass
 
 _FEATURE = {PairClass.same_word: 0, PairClass.same_topic: 1, PairClass.different_topic: 2}
 

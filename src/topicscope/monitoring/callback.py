@@ -17,7 +17,7 @@ from topicscope.monitoring.monitor import TopicStructureMonitor
 from topicscope.monitoring.probe_set import MonitorTopics
 from topicscope.monitoring.schedule import Every, Share
 from topicscope.monitoring.settings import Log, Settings
-from topicscope.probing.inputs import Documents
+from topicscope.probing import Documents
 
 
 class TopicStructureCallback(TrainerCallback):

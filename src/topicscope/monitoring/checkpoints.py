@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topicscope.errors import InputError
-from topicscope.probing.loading import pinned
+from topicscope.probing.hf import pinned
 
 CheckpointSource = str | Path | Sequence[str | Path]
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.records.files import dump_json
+from topicscope.records import dump_json
 
 SCHEMA_VERSION = 1
 HISTORY_FILE = "topic_structure.jsonl"
@@ -105,8 +105,8 @@ class MonitorHistory:
         """
         if kind != "emergence":
             raise InputError("unknown figure", received=kind, expected='"emergence"')
-        from topicscope.monitoring.stages import find_stages
-        from topicscope.report.emergence_figures import emergence
+        from topicscope.monitoring.onsets import find_stages
+        from topicscope.report import emergence
 
         stages = find_stages(self)
         name = str(self.runs[-1].get("model", {}).get("name", "model"))

@@ -12,13 +12,11 @@ from topicscope.errors import UnsupportedModelError
 from topicscope.monitoring.attention import AttentionReader
 from topicscope.monitoring.probe_set import ProbeSet
 from topicscope.monitoring.weights import weight_rows
-from topicscope.probing.alignment import word_token_ids
-from topicscope.probing.bands import frequency_bands
-from topicscope.probing.circuit_weights import circuit_factors
-from topicscope.probing.embedding_table import KINDS
-from topicscope.probing.embeddings import embedding_similarity
-from topicscope.probing.model import ModelView
-from topicscope.probing.pair_contrast import WordPairs
+from topicscope.probing.circuits import circuit_factors
+from topicscope.probing.embeddings import KINDS, embedding_similarity
+from topicscope.probing.hf import ModelView
+from topicscope.probing.statistics import WordPairs, frequency_bands
+from topicscope.probing.tokens import word_token_ids
 
 EMBEDDING_FIELDS = ("same", "different", "difference", "difference_se", "ratio", "z", "z_banded")
 

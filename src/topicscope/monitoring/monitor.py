@@ -10,13 +10,13 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from topicscope.monitoring.history import HISTORY_FILE, MonitorHistory
+from topicscope.monitoring.isolation import is_first_process
 from topicscope.monitoring.probe_set import MonitorTopics
 from topicscope.monitoring.schedule import Budget, Every, Share
 from topicscope.monitoring.session import Session
 from topicscope.monitoring.settings import Log, Settings
-from topicscope.monitoring.untouched import is_first_process
-from topicscope.probing.inputs import Documents
-from topicscope.probing.model import ModelView
+from topicscope.probing import Documents
+from topicscope.probing.hf import ModelView
 
 _logger = logging.getLogger(__name__)
 _MOST_FAILURES = 3

@@ -8,16 +8,12 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
-from topicscope.probing.alignment import AlignedUnit
-from topicscope.probing.lookup import Configuration, TopicLookup
-from topicscope.probing.options import ProbeOptions
-from topicscope.probing.token_cache import tokens_of
-from topicscope.probing.topic_source import Given, TopicSource, configurations_of, read_topics, topics_from
+from topicscope.probing import Given, ProbeOptions, TopicSource, configurations_of, read_topics, topics_from
+from topicscope.probing.attention import Configuration, TopicLookup
+from topicscope.probing.tokens import AlignedUnit, tokens_of
 from topicscope.progress import SilentProgress
-from topicscope.topics.assignment import TopicAssignment
-from topicscope.topics.text import Corpus
-from topicscope.topics.topics_file import WordList
-from topicscope.topics.words import normalise_word, split_words
+from topicscope.text import Corpus, normalise_word, split_words
+from topicscope.topics import TopicAssignment, WordList
 
 # Passages are enough where documents are long: more of one document tell little more.
 MAX_UNITS = 64

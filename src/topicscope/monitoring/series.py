@@ -9,11 +9,10 @@ from typing import Any, Literal
 import pandas as pd
 
 from topicscope.errors import InputError
+from topicscope.monitoring.onsets import MonitorStages, onset
 from topicscope.monitoring.series_rows import COLUMNS
-from topicscope.monitoring.stages import MonitorStages, onset
-from topicscope.probing.result import ProbeResult
-from topicscope.records import read_json, write_bytes, write_json, write_text
-from topicscope.records.places import result_path
+from topicscope.probing.results import ProbeResult
+from topicscope.records import read_json, result_path, write_bytes, write_json, write_text
 
 SCHEMA_VERSION = 1
 RECORD, TABLE, FIGURE, PAGE, RESULTS = "series.json", "series.csv", "emergence.png", "report.html", "results"
@@ -93,7 +92,7 @@ class CheckpointSeries:
         """
         if kind != "emergence":
             raise InputError("unknown figure", received=kind, expected='"emergence"')
-        from topicscope.report.emergence_figures import emergence
+        from topicscope.report import emergence
 
         embeddings = self.rows[self.rows["quantity"] == "embeddings"].assign(kind="cosine")
         onsets = [found.as_dict() for found in self.stages.onsets]
@@ -128,13 +127,13 @@ class CheckpointSeries:
 
     def page(self) -> str:
         """One HTML file that needs no network: the answer, the curves, tables, what was skipped."""
-        from topicscope.report.series_page import render_series
+        from topicscope.report import render_series
 
         return render_series(self.to_dict(), self.rows, None if self.rows.empty else self.plot()[1])
 
     def save(self) -> Path:
         """Write series.json, series.csv, emergence.png and report.html into the folder, each atomically."""
-        from topicscope.report.figures import to_png
+        from topicscope.report import to_png
 
         if not self.rows.empty:
             write_text(self.folder / TABLE, self.rows.to_csv(index=False))

@@ -19,10 +19,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from topicscope.probing.circuit_table import ALL_HEADS
-from topicscope.probing.moments import CORRECTED, COUNTS, DIFFERENT, PAIRED, SUMS, PartMoments
-from topicscope.probing.result import ProbeResult
-from topicscope.probing.statistics import delta_method, effective_documents
+from topicscope.probing.circuits import ALL_HEADS
+from topicscope.probing.results import ProbeResult
+from topicscope.probing.statistics import (
+    CORRECTED,
+    COUNTS,
+    DIFFERENT,
+    PAIRED,
+    SUMS,
+    PartMoments,
+    delta_method,
+    effective_documents,
+)
 
 VALUES = ("same", "different", "difference", "difference_se", "ratio", "ratio_se", "z", "z_banded", "p_value")
 COLUMNS = ("checkpoint", "step", "quantity", "part", "layer", *VALUES, "verdict")

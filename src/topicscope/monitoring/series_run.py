@@ -9,19 +9,24 @@ from topicscope.errors import InputError, RunError, TopicscopeError
 from topicscope.monitoring.checkpoints import Checkpoint, CheckpointSource, find_checkpoints
 from topicscope.monitoring.series import RECORD, RESULTS, CheckpointSeries, frame_of
 from topicscope.monitoring.series_rows import series_rows
-from topicscope.probing.inputs import Documents, corpus_of, paths_of
-from topicscope.probing.loading import load_model
-from topicscope.probing.options import ProbeOptions
-from topicscope.probing.probe import probe
-from topicscope.probing.result import ProbeResult
-from topicscope.probing.topic_source import FittedTopics, Given, TopicSource, identity_of, read_topics, topics_from
+from topicscope.probing import (
+    Documents,
+    FittedTopics,
+    Given,
+    ProbeOptions,
+    TopicSource,
+    corpus_of,
+    identity_of,
+    paths_of,
+    probe,
+    read_topics,
+    topics_from,
+)
+from topicscope.probing.hf import load_model
+from topicscope.probing.results import ProbeResult
 from topicscope.progress import Progress, SilentProgress, tracked
-from topicscope.records import read_json
-from topicscope.records.contents import SERIES
-from topicscope.records.places import output_path
-from topicscope.records.unfinished import growing_run
-from topicscope.topics.text import Corpus
-from topicscope.topics.words import split_words
+from topicscope.records import SERIES, growing_run, output_path, read_json
+from topicscope.text import Corpus, split_words
 
 _TASK = "checkpoints"
 

@@ -12,14 +12,14 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from topicscope.monitoring.history import HISTORY_FILE, SCHEMA_VERSION, HistoryWriter, current, read_lines
+from topicscope.monitoring.isolation import synchronise, untouched, unwrapped
 from topicscope.monitoring.measurement import Meter, flat_metrics
 from topicscope.monitoring.probe_set import ProbeSet, prepare
 from topicscope.monitoring.schedule import Budget, Plan, grid
 from topicscope.monitoring.settings import Settings
-from topicscope.monitoring.untouched import synchronise, untouched, unwrapped
 from topicscope.monitoring.weights import START_FILE, save_start
-from topicscope.probing.model import ModelView, view_model
-from topicscope.records.manifest import now
+from topicscope.probing.hf import ModelView, view_model
+from topicscope.records import now
 
 _logger = logging.getLogger(__name__)
 

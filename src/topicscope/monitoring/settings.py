@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from topicscope.errors import InputError
 from topicscope.monitoring.probe_set import MonitorTopics, read_given
 from topicscope.monitoring.schedule import Every, Share, grid, share_of
-from topicscope.probing.inputs import Documents, corpus_of
-from topicscope.probing.topic_source import Given
-from topicscope.topics.text import Corpus
+from topicscope.probing import Documents, Given, corpus_of
+from topicscope.text import Corpus
 
 ON_ERROR = ("log", "raise")
 Log = Callable[[int, Mapping[str, float]], None]

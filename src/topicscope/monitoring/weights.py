@@ -12,8 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from topicscope.errors import UnsupportedModelError
-from topicscope.probing.circuit_weights import attention_weights
-from topicscope.probing.model import ModelView
+from topicscope.probing.circuits import attention_weights
+from topicscope.probing.hf import ModelView
 
 START_FILE = "topic_structure_start.safetensors"
 

@@ -5,17 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from topicscope.errors import InputError
-from topicscope.probing.lookup import TopicLookup
-from topicscope.probing.model import ModelView
-from topicscope.probing.moments import DIFFERENT, PAIRED, PartMoments, rows_read
-from topicscope.probing.options import ProbeOptions
-from topicscope.probing.result import ProbeResult
-from topicscope.probing.token_cache import TokenCache, cache_key
-from topicscope.records import describe_environment
-from topicscope.records.files import dump_json
-from topicscope.records.unfinished import UnfinishedRun
-from topicscope.topics.text import Corpus
-from topicscope.topics.words import WordSplitter
+from topicscope.probing.attention import TopicLookup
+from topicscope.probing.config import ProbeOptions
+from topicscope.probing.hf import ModelView
+from topicscope.probing.results import ProbeResult
+from topicscope.probing.statistics import DIFFERENT, PAIRED, PartMoments, rows_read
+from topicscope.probing.tokens import TokenCache, cache_key
+from topicscope.records import UnfinishedRun, describe_environment, dump_json
+from topicscope.text import Corpus, WordSplitter
 
 
 def identity_of_run(

@@ -8,9 +8,8 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
-from topicscope.probing.loading import load_model
-from topicscope.probing.model import ModelView, view_model
-from topicscope.topics.text import Corpus, Document, corpus_from, open_corpus
+from topicscope.probing.hf import ModelView, load_model, view_model
+from topicscope.text import Corpus, Document, corpus_from, open_corpus
 
 Documents = str | Path | Corpus | Iterable[str | Document | tuple[str, str] | dict[str, Any]]
 

@@ -10,39 +10,30 @@ import pandas as pd
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
+from topicscope.probing.attention import TopicLookup, profiled
 from topicscope.probing.checks import digest, finished, identity_of_run, require_known_words, require_pairs
 from topicscope.probing.circuits import circuits_of_probe
-from topicscope.probing.elsewhere import Elsewhere, ModelSource, left_out_warnings
-from topicscope.probing.embedding_probe import EmbeddingProbe
-from topicscope.probing.head_examples import profiled
-from topicscope.probing.headline import headline_of_parts
+from topicscope.probing.config import ProbeOptions
+from topicscope.probing.embeddings import EmbeddingProbe
+from topicscope.probing.execution import Elsewhere, ModelSource, PassSpec, attention_pass, left_out_warnings
+from topicscope.probing.hf import ModelView, pinned
 from topicscope.probing.inputs import Documents, corpus_of, description_of, location, paths_of, view_of
-from topicscope.probing.loading import pinned
-from topicscope.probing.lookup import TopicLookup
-from topicscope.probing.model import ModelView
-from topicscope.probing.moments import rows_read
-from topicscope.probing.options import ProbeOptions
-from topicscope.probing.passes import attention_pass
-from topicscope.probing.permutation import shuffled_topics
-from topicscope.probing.result import ProbeResult
-from topicscope.probing.shard_reading import PassSpec
-from topicscope.probing.table import (
+from topicscope.probing.results import (
+    ProbeResult,
     attention_rows,
     control_rows,
     head_rows,
+    headline_of_parts,
     result_table,
     with_key_value_heads,
     with_sinks_excluded,
 )
-from topicscope.probing.token_cache import tokens_of
+from topicscope.probing.statistics import rows_read, shuffled_topics
+from topicscope.probing.tokens import tokens_of
 from topicscope.probing.topic_source import TopicSource, configurations_of, identity_of, read_topics, topics_from
 from topicscope.progress import Progress, SilentProgress
-from topicscope.records import Manifest, describe_environment
-from topicscope.records.contents import PROBE
-from topicscope.records.manifest import now
-from topicscope.records.places import output_path
-from topicscope.records.unfinished import UnfinishedRun, unfinished_run
-from topicscope.topics.words import WordSplitter, split_words
+from topicscope.records import PROBE, Manifest, UnfinishedRun, describe_environment, now, output_path, unfinished_run
+from topicscope.text import WordSplitter, split_words
 
 
 def probe(
@@ -75,10 +66,10 @@ def probe(
     device: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best of these that is there.
     out: folder for the result. The work under way is kept in `out`.unfinished, about once a minute; with `resume` a run
         that was killed or stopped goes on from there, to the same numbers, and a finished one is read. overwrite:
-        replace an earlier result of `probe`, of whatever options, and nothing else; see `records.folder`.
+        replace an earlier result of `probe`, of whatever options, and nothing else; see `records.run_folder`.
 
-    cluster: who reads the text in place of this process, in shards: a `topicscope.cluster.Cluster`. It needs `out`, a
-        folder that all its machines share, and a model by name. The numbers are those of this process alone.
+    cluster: who reads the text in place of this process, in shards: a `topicscope.distributed.Cluster`. It needs `out`,
+        a folder that all its machines share, and a model by name. The numbers are those of this process alone.
 
     One forward pass serves all thresholds and topic seeds; each control is one more pass. After Ctrl-C the result of
     what was read so far is returned with `interrupted` set; before anything was read, KeyboardInterrupt is raised.

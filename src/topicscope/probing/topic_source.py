@@ -7,16 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError
-from topicscope.probing.lookup import Configuration
-from topicscope.probing.options import DEFAULT_THRESHOLDS, ProbeOptions
+from topicscope.probing.attention import Configuration
+from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeOptions
 from topicscope.progress import Progress
-from topicscope.topics.assignment import assign_words, from_word_list
-from topicscope.topics.coherence import TOP_WORDS, coherence
-from topicscope.topics.lda import CorpusPassages, Topics, fit
-from topicscope.topics.stop_words import load_stop_words
-from topicscope.topics.text import Corpus
-from topicscope.topics.topics_file import WordList, load_any, load_topics, save_topics
-from topicscope.topics.words import WordSplitter
+from topicscope.text import Corpus, WordSplitter, load_stop_words
+from topicscope.topics import (
+    TOP_WORDS,
+    CorpusPassages,
+    Topics,
+    WordList,
+    assign_words,
+    coherence,
+    fit,
+    from_word_list,
+    load_any,
+    load_topics,
+    save_topics,
+)
 
 TopicSource = int | str | Path | Topics | WordList | Sequence[Topics]
 

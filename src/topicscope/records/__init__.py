@@ -1,33 +1,141 @@
-"""What a result is on disk: atomic files, output folders, manifests. Imports nothing of topicscope but errors."""
+"""What a result is on disk: atomic files, run folders with their locks, manifests, URLs. Imports nothing of topicscope
+but errors and progress."""
 
-from topicscope.records.arrays import read_npy, read_npz
-from topicscope.records.files import (
-    read_json,
-    read_jsonl,
-    sha256_of_file,
-    write_bytes,
-    write_json,
-    write_jsonl,
-    write_npz,
-    write_text,
-)
-from topicscope.records.folder import check_output_folder, replaced_folder
-from topicscope.records.manifest import Environment, Manifest, describe_environment
+from typing import TYPE_CHECKING
+
+from topicscope.lazy import load_on_use
+
+if TYPE_CHECKING:
+    from topicscope.records.arrays import Header, Headers, npz_headers, read_npy, read_npz
+    from topicscope.records.cache import cache_folder
+    from topicscope.records.contents import (
+        CIRCUITS,
+        MODEL,
+        PARTS,
+        PROBE,
+        RUN,
+        RUN_LOCKS,
+        RUN_PARTS,
+        SERIES,
+        SHARD,
+        SWEEP,
+        TOKENS,
+    )
+    from topicscope.records.files import (
+        NUMBERS_VERSION,
+        dump_json,
+        read_json,
+        read_jsonl,
+        remove_unfinished,
+        require_regular_file,
+        sha256_of_file,
+        special_kind,
+        write_bytes,
+        write_json,
+        write_jsonl,
+        write_npz,
+        write_text,
+    )
+    from topicscope.records.lock import LOCK, folder_lock
+    from topicscope.records.manifest import Environment, Manifest, describe_environment, now
+    from topicscope.records.run_folder import TemporaryFolder, check_output_folder, replaced_folder
+    from topicscope.records.run_record import (
+        HISTORY,
+        MANIFEST,
+        RECIPE,
+        SCHEMA_VERSION,
+        SNAPSHOTS,
+        SUMMARY,
+        WEIGHTS,
+        RunRecord,
+        load_run,
+    )
+    from topicscope.records.unfinished import UnfinishedRun, growing_run, unfinished_run
+    from topicscope.records.urls import (
+        Place,
+        Url,
+        files_below,
+        inside,
+        kind_of,
+        local_file,
+        name_of,
+        open_place,
+        output_path,
+        place_of,
+        reaching,
+        result_path,
+        shown,
+        suffix_of,
+        without_secrets,
+    )
 
 __all__ = [
+    "CIRCUITS",
+    "HISTORY",
+    "LOCK",
+    "MANIFEST",
+    "MODEL",
+    "NUMBERS_VERSION",
+    "PARTS",
+    "PROBE",
+    "RECIPE",
+    "RUN",
+    "RUN_LOCKS",
+    "RUN_PARTS",
+    "SCHEMA_VERSION",
+    "SERIES",
+    "SHARD",
+    "SNAPSHOTS",
+    "SUMMARY",
+    "SWEEP",
+    "TOKENS",
+    "WEIGHTS",
     "Environment",
+    "Header",
+    "Headers",
     "Manifest",
+    "Place",
+    "RunRecord",
+    "TemporaryFolder",
+    "UnfinishedRun",
+    "Url",
+    "cache_folder",
     "check_output_folder",
     "describe_environment",
+    "dump_json",
+    "files_below",
+    "folder_lock",
+    "growing_run",
+    "inside",
+    "kind_of",
+    "load_run",
+    "local_file",
+    "name_of",
+    "now",
+    "npz_headers",
+    "open_place",
+    "output_path",
+    "place_of",
+    "reaching",
     "read_json",
     "read_jsonl",
     "read_npy",
     "read_npz",
+    "remove_unfinished",
     "replaced_folder",
+    "require_regular_file",
+    "result_path",
     "sha256_of_file",
+    "shown",
+    "special_kind",
+    "suffix_of",
+    "unfinished_run",
+    "without_secrets",
     "write_bytes",
     "write_json",
     "write_jsonl",
     "write_npz",
     "write_text",
 ]
+
+load_on_use(__name__)

@@ -22,16 +22,9 @@ from safetensors.numpy import save as save_tensors
 
 from topicscope.errors import InputError
 from topicscope.records.arrays import read_npz
-from topicscope.records.files import (
-    read_json,
-    read_jsonl,
-    write_bytes,
-    write_json,
-    write_jsonl,
-    write_npz,
-)
+from topicscope.records.files import read_json, read_jsonl, write_bytes, write_json, write_jsonl, write_npz
 from topicscope.records.manifest import Manifest
-from topicscope.records.places import output_path, result_path
+from topicscope.records.urls import output_path, result_path
 
 SCHEMA_VERSION = 1
 RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY = (
@@ -50,10 +43,10 @@ class RunRecord:
 
     config: the recipe as plain data.
     manifest: environment, options and sources.
-    history: one row per (seed, step); the columns are listed in `topicscope.training.history`.
+    history: one row per (seed, step); the columns are listed in `topicscope.lab.history`.
     weights: name -> array [seed, …]; `W_V` is [seed, output token, input token] in the paper's orientation.
     summary: final numbers, stages of training and, when the command line made the run, theory beside them.
-    snapshots: matrices of the first seed at up to 20 steps, see `topicscope.training.snapshots`; empty in old records.
+    snapshots: matrices of the first seed at up to 20 steps, see `topicscope.lab.snapshots`; empty in old records.
     """
 
     config: dict[str, Any]
@@ -83,19 +76,19 @@ class RunRecord:
         Raises:
             InputError: no such kind, or the run lacks what it would show.
         """
-        from topicscope.report.training_figures import draw_run
+        from topicscope.report import draw_run
 
         return draw_run(self, kind, columns, **more)[1]
 
     def plot_data(self, kind: str = "norms", **more: Any) -> Any:
         """The numbers that `plot` shows: a DataFrame, or arrays by name for a heat map."""
-        from topicscope.report.training_figures import draw_run
+        from topicscope.report import draw_run
 
         return draw_run(self, kind, **more)[0]
 
     def _repr_html_(self) -> str:
         """For notebooks: what came out, the final table and the norms."""
-        from topicscope.report.training import notebook
+        from topicscope.report import notebook
 
         return notebook(self)
 

@@ -8,14 +8,8 @@ from typing import Any
 from topicscope.errors import InputError, RunError
 from topicscope.records.contents import CONTENTS, IDENTITY, Layout, whole_name, work_of
 from topicscope.records.files import HALF_WRITTEN, read_json, write_json
-from topicscope.records.folder import (
-    check_output_folder,
-    output_target,
-    put_in_place,
-    recover,
-    require_movable,
-)
 from topicscope.records.lock import LOCK, folder_lock
+from topicscope.records.run_folder import check_output_folder, output_target, put_in_place, recover, require_movable
 
 SCHEMA_VERSION = 1
 _STAGED = "result"

@@ -1,1 +1,57 @@
-"""Pictures and pages drawn from records alone: plain dicts and tables in, figures and HTML out; no model is loaded."""
+"""Figures and pages drawn from records alone: plain dicts and tables in, figures and HTML out; no model is loaded."""
+
+from typing import TYPE_CHECKING
+
+from topicscope.lazy import load_on_use
+
+if TYPE_CHECKING:
+    from topicscope.report.circuit_figure import circuit_map
+    from topicscope.report.comparison_page import Differences, write_comparison
+    from topicscope.report.embedding_figures import block_matrix, similarity_histogram
+    from topicscope.report.emergence_figures import emergence
+    from topicscope.report.heatmaps import at_threshold, head_map, ratio_figure
+    from topicscope.report.probe_figures import controls, coverage, distances, profile
+    from topicscope.report.probe_page import write_probe
+    from topicscope.report.reproduction_page import render_reproduction, write_reproduction
+    from topicscope.report.reproduction_record import load_reproduction
+    from topicscope.report.series_page import render_series
+    from topicscope.report.style import save, to_png
+    from topicscope.report.sweep_figures import draw_sweep, metric_words
+    from topicscope.report.sweep_page import render_sweep
+    from topicscope.report.theory_figures import curves_figure, landscape_figure, stages_figure
+    from topicscope.report.training_figures import draw_run
+    from topicscope.report.training_page import notebook, write_run
+
+__all__ = [
+    "Differences",
+    "at_threshold",
+    "block_matrix",
+    "circuit_map",
+    "controls",
+    "coverage",
+    "curves_figure",
+    "distances",
+    "draw_run",
+    "draw_sweep",
+    "emergence",
+    "head_map",
+    "landscape_figure",
+    "load_reproduction",
+    "metric_words",
+    "notebook",
+    "profile",
+    "ratio_figure",
+    "render_reproduction",
+    "render_series",
+    "render_sweep",
+    "save",
+    "similarity_histogram",
+    "stages_figure",
+    "to_png",
+    "write_comparison",
+    "write_probe",
+    "write_reproduction",
+    "write_run",
+]
+
+load_on_use(__name__)

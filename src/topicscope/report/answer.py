@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from topicscope.report.figures import threshold_label
+from topicscope.report.heatmaps import threshold_label
 from topicscope.report.tables import MISSING, interval, number
 
 

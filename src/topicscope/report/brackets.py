@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 from matplotlib.transforms import blended_transform_factory
 
-from topicscope.report.paper import DIVERGING
+from topicscope.report.style import DIVERGING
 
 # Beyond this many labels along a side they would run into each other.
 _MOST_LABELS = 12

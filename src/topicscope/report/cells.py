@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from topicscope.report.paper import WIDTHS, Columns, check_columns
+from topicscope.report.style import WIDTHS, Columns, check_columns
 
 # Layers and heads above which the numbers in the cells could no longer be read.
 MAX_ANNOTATED = (32, 20)

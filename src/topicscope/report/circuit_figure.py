@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from topicscope.errors import InputError
 from topicscope.report.cells import is_dark, map_size, name_cells, title_map
-from topicscope.report.figures import at_threshold, threshold_label
-from topicscope.report.paper import STYLE, Columns, PaperFigure
+from topicscope.report.heatmaps import at_threshold, threshold_label
+from topicscope.report.style import STYLE, Columns, PaperFigure
 
 _UNSURE = 4.0
 

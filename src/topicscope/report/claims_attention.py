@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from topicscope.records.run_record import RunRecord
+from topicscope.records import RunRecord
 from topicscope.report.forest import MEASURED, PAPER, PAPER_STYLE, WIDTH, whisker
 from topicscope.report.reproduction_record import Entry, ReproductionRecord, Row, training_words
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 
-from topicscope.records.run_record import RunRecord
+from topicscope.records import RunRecord
 from topicscope.report.forest import PAPER_STYLE, WIDTH, draw_rows
 from topicscope.report.reproduction_record import Entry, ReproductionRecord, Row, training_words
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from topicscope.report.figures import threshold_label
+from topicscope.report.heatmaps import threshold_label
 from topicscope.report.tables import MISSING, Table, interval, number, with_error
 
 # Beyond these, single initialisations are only in result.json.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from topicscope.report.paper import Columns, Drawn, paper_figure, tidy
+from topicscope.report.style import Columns, Drawn, paper_figure, tidy
 
 _KEPT, _LOST = "#0072B2", "#D9D9D9"
 

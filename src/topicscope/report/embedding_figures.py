@@ -7,7 +7,7 @@ import pandas as pd
 
 from topicscope.errors import InputError
 from topicscope.report.brackets import Bracket, block_map, brackets
-from topicscope.report.paper import LINES, Columns, Drawn, paper_figure, tidy
+from topicscope.report.style import LINES, Columns, Drawn, paper_figure, tidy
 
 KINDS = (("same", "same topic"), ("different", "different topics"))
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from topicscope.errors import InputError
-from topicscope.report.paper import Columns, paper_figure
+from topicscope.report.style import Columns, paper_figure
 
 _Z, _NULL = 4.0, 1.96
 _TITLES = {

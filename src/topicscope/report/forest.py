@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from topicscope.report.paper import STYLE
 from topicscope.report.reproduction_record import Row
+from topicscope.report.style import STYLE
 
 MEASURED, THEORY, PAPER = "#0072B2", "#D55E00", "#000000"  # Okabe-Ito; markers differ as well
 PAPER_STYLE = STYLE | {"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7.5}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from topicscope.report.figures import at_threshold, head_map, ratio_column
+from topicscope.report.heatmaps import at_threshold, head_map, ratio_column
 from topicscope.report.page import Chart, Picture, significant
 from topicscope.report.plotly_charts import axes, heat_map
 from topicscope.report.tables import count, number

@@ -19,8 +19,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from plotly.offline import get_plotlyjs
 
-from topicscope.records.files import dump_json
-from topicscope.report.figures import to_svg
+from topicscope.records import dump_json
+from topicscope.report.style import to_svg
 
 # What the downloads of a page may weigh; a larger file lies beside the page and is named there.
 _MOST_DOWNLOADED = 1_000_000

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from topicscope.errors import InputError
-from topicscope.report.figures import at_threshold
-from topicscope.report.paper import LINES, Columns, Drawn, paper_figure, tidy
+from topicscope.report.heatmaps import at_threshold
+from topicscope.report.style import LINES, Columns, Drawn, paper_figure, tidy
 
 MEASURES: Mapping[str, str] = {
     "attention_ratio": "all pairs",

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.records import read_json, read_npz
-from topicscope.records.run_record import RunRecord, load_run
+from topicscope.records import RunRecord, load_run, read_json, read_npz
 
 SCHEMA_VERSION = 1
 Row = Mapping[str, Any]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topicscope.records.run_record import RunRecord
+from topicscope.records import RunRecord
 from topicscope.report.brackets import Bracket, brackets
 
 NAMES: Mapping[str, str] = {

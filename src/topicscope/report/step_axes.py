@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from topicscope.records.run_record import RunRecord
-from topicscope.report.paper import LINES, tidy
+from topicscope.records import RunRecord
+from topicscope.report.style import LINES, tidy
 
 # Where step 0 stands on a logarithmic axis.
 ORIGIN = 0.5

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from topicscope.records.files import dump_json
+from topicscope.records import dump_json
 from topicscope.report import tables
 from topicscope.report.page import Picture, downloads, render_page
 from topicscope.report.sweep_figures import metric_words

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from topicscope.report.figures import at_threshold, ratio_column, threshold_label
+from topicscope.report.heatmaps import at_threshold, ratio_column, threshold_label
 
 MISSING = "–"
 Row = Mapping[str, Any]

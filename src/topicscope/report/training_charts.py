@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from topicscope.records.run_record import RunRecord
+from topicscope.records import RunRecord
 from topicscope.report import plotly_charts as plotly
 from topicscope.report.brackets import Bracket, spread
 from topicscope.report.page import significant

@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.records.run_record import RunRecord
+from topicscope.records import RunRecord
 from topicscope.report.brackets import block_map, spread
-from topicscope.report.paper import LINES, Columns, Drawn, paper_figure
 from topicscope.report.run_matrices import NAMES, run_matrices
 from topicscope.report.step_axes import band, by_step, mark_stages, place, plain_log
+from topicscope.report.style import LINES, Columns, Drawn, paper_figure
 
 CLASSES = {"same_word": "same word", "same_topic": "same topic", "different_topic": "different topic"}
 LOSSES = {"loss": "held-out documents", "batch_loss": "batch", "objective": "batch, with the L2 term"}
-# Of `topicscope.training.stages`.
+# Of `topicscope.lab.stages`.
 _SETTLED, _MOVED = 0.9, 0.1
 
 

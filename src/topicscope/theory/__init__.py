@@ -4,8 +4,15 @@ torch.
 Matrices keep the paper's orientation W[out, in] with index 0 = [MASK]; `phi` is [topic, word].
 """
 
+from topicscope.synthetic import Setting
 from topicscope.theory.assumptions import Assumption
-from topicscope.theory.attention import attention_landscape, topicwise_attention_loss, topicwise_rational_loss
+from topicscope.theory.attention import (
+    Value,
+    attention_landscape,
+    topicwise_attention_loss,
+    topicwise_rational_loss,
+    value_blocks,
+)
 from topicscope.theory.attention_optimum import (
     AttentionOptimum,
     block_bounds,
@@ -28,7 +35,7 @@ from topicscope.theory.dynamics import (
     stage_two_drift,
 )
 from topicscope.theory.embedding import EmbeddingOptimum, embedding_bias, embedding_loss, embedding_optimum
-from topicscope.theory.enumeration import enumerated_bayes_loss, enumerated_loss
+from topicscope.theory.enumeration import enumerated_bayes_loss, enumerated_loss, topicwise_kernel
 from topicscope.theory.moments import Moments, TopicLaw, dirichlet_law, moments, uniform_law
 from topicscope.theory.rational import RationalLoss
 from topicscope.theory.theorem import Theorem, TheoremReport
@@ -43,7 +50,6 @@ from topicscope.theory.value_matrix import (
     value_matrix_loss,
     value_matrix_optimum,
 )
-from topicscope.topics.setting import Setting
 
 __all__ = [
     "THEOREMS",
@@ -62,6 +68,7 @@ __all__ = [
     "Theorem",
     "TheoremReport",
     "TopicLaw",
+    "Value",
     "ValueMatrixBlocks",
     "attention_landscape",
     "bayes_loss",
@@ -86,10 +93,12 @@ __all__ = [
     "stage_two_drift",
     "topicwise_attention_loss",
     "topicwise_attention_optimum",
+    "topicwise_kernel",
     "topicwise_rational_loss",
     "uniform_attention_loss",
     "uniform_cross_entropy_optimum",
     "uniform_law",
+    "value_blocks",
     "value_matrix_blocks",
     "value_matrix_conditions",
     "value_matrix_loss",

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError
+from topicscope.synthetic import Setting
 from topicscope.theory.queries import QueryKind, query_contexts
 from topicscope.theory.rational import RationalLoss, product
 from topicscope.theory.value_matrix import ValueMatrixBlocks, diagonal_blocks, value_matrix_blocks
-from topicscope.topics.setting import Setting
 
 Value = Literal["block", "diagonal"]
 Loss = Literal["squared", "cross_entropy"]

@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from topicscope.synthetic import Setting
 from topicscope.theory.assumptions import THEOREM_3, THEOREM_4, violated
 from topicscope.theory.attention import Value, topicwise_rational_loss
 from topicscope.theory.rational import RationalLoss
-from topicscope.topics.setting import Setting
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import math
 from typing import Literal
 
 from topicscope.errors import InputError
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
 
 
 def bayes_loss(setting: Setting, loss: Literal["squared", "cross_entropy"] = "squared") -> float:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from topicscope.synthetic import Setting
 from topicscope.theory.uniform import check_size
-from topicscope.topics.setting import Setting
 
 
 @dataclass(frozen=True, eq=False)

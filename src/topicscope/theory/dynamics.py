@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError
+from topicscope.synthetic import Setting
 from topicscope.theory.attention import Numbers, Value
 from topicscope.theory.value_matrix import ValueMatrixBlocks
-from topicscope.topics.setting import Setting
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from scipy.fft import dct
 
 from topicscope.errors import InputError
+from topicscope.synthetic import Setting
 from topicscope.theory.assumptions import THEOREM_1, violated
 from topicscope.theory.moments import moments
 from topicscope.theory.uniform import check_size, uniform_attention_loss
-from topicscope.topics.setting import Setting
 
 
 def embedding_bias(setting: Setting) -> Float[np.ndarray, "size"]:

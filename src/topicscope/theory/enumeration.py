@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
 
 Loss = Literal["squared", "cross_entropy"]
 

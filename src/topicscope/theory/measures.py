@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from topicscope.synthetic import Setting
 from topicscope.theory.attention import Value, infinite, topicwise_attention_loss, topicwise_rational_loss
 from topicscope.theory.attention_optimum import block_limit, diagonal_limit, topicwise_attention_optimum
 from topicscope.theory.bayes import bayes_loss
@@ -17,7 +18,6 @@ from topicscope.theory.dynamics import stage_one, stage_two_drift
 from topicscope.theory.embedding import embedding_gradient, embedding_loss, embedding_optimum
 from topicscope.theory.moments import moments
 from topicscope.theory.value_matrix import moment_eigenvalues, value_matrix_loss, value_matrix_optimum
-from topicscope.topics.setting import Setting
 
 
 def embedding_deviation(setting: Setting) -> float:

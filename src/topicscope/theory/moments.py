@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
 
 
 @dataclass(frozen=True, eq=False)

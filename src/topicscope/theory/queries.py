@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError
-from topicscope.topics.setting import Setting
+from topicscope.synthetic import Setting
 
 QueryKind = Literal["active", "inactive", "mask"]
 _NEGLIGIBLE = 1e-18  # contexts rarer than this are left out; all of them together weigh less than 1e-13

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from topicscope.synthetic import Setting
 from topicscope.theory.assumptions import Assumption, violated
-from topicscope.topics.setting import Setting
 
 Kind = Literal["minimiser", "bound", "limit", "trajectory"]
 

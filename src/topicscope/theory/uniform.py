@@ -4,8 +4,8 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError
+from topicscope.synthetic import Setting
 from topicscope.theory.moments import moments
-from topicscope.topics.setting import Setting
 
 
 def uniform_attention_loss(

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError
+from topicscope.synthetic import Setting
 from topicscope.theory.moments import TopicLaw, check_topics, selection_moments, uniform_law
-from topicscope.topics.setting import Setting
 
 
 @dataclass(frozen=True)

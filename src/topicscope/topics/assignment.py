@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Bool
 
 from topicscope.errors import InputError
+from topicscope.text import normalise_word
 from topicscope.topics.lda import Topics
 from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.topics_file import WordList
-from topicscope.topics.words import normalise_word
+from topicscope.topics.topics_import import WordList
 
 Overlap = Literal["drop", "keep"]
 

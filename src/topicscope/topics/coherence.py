@@ -16,7 +16,7 @@ from math import isnan, log, nan
 from statistics import fmean
 from typing import Any
 
-from topicscope.topics.words import WordSplitter, normalise_word, split_words
+from topicscope.text import WordSplitter, normalise_word, split_words
 
 TOP_WORDS = 10
 

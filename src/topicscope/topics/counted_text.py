@@ -7,8 +7,7 @@ from typing import Any
 
 from topicscope.errors import InputError
 from topicscope.progress import Progress, tracked
-from topicscope.topics.stop_words import load_stop_words
-from topicscope.topics.words import WordLengths, WordSplitter, normalise_word
+from topicscope.text import WordLengths, WordSplitter, load_stop_words, normalise_word
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import RunError
-from topicscope.jobs import Failed, Job, Runner
+from topicscope.runner import Failed, Job, Runner
 from topicscope.topics.stored_text import Bags
 
 PART = 1024

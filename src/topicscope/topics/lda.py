@@ -14,13 +14,12 @@ import tomotopy
 
 from topicscope.errors import InputError
 from topicscope.progress import Progress, SilentProgress, tracked
-from topicscope.records.manifest import describe_environment, now
+from topicscope.records import describe_environment, now
+from topicscope.text import Corpus, WordSplitter, split_words
+from topicscope.text import passages as passages_of_document
 from topicscope.topics.counted_text import count_text
-from topicscope.topics.text import Corpus
 from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.units import passages as passages_of_document
 from topicscope.topics.vocabulary import Vocabulary
-from topicscope.topics.words import WordSplitter, split_words
 
 ALPHA = 0.1
 ETA = 0.01

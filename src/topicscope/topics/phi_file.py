@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.records import read_npy, read_npz
-from topicscope.records.arrays import Headers
+from topicscope.records import Headers, read_npy, read_npz
 from topicscope.topics.tables import csv_rows, file_kind, located, require_matrix, require_texts, texts
 from topicscope.topics.topic_model import TopicModel
 from topicscope.topics.vocabulary import Vocabulary

@@ -17,10 +17,9 @@ import numpy as np
 
 from topicscope.errors import RunError
 from topicscope.progress import Progress, tracked
+from topicscope.text import WordLengths, WordSplitter, load_stop_words, normalise_word
 from topicscope.topics.bounded_counts import BoundedCounts
 from topicscope.topics.counted_text import require_rereadable
-from topicscope.topics.stop_words import load_stop_words
-from topicscope.topics.words import WordLengths, WordSplitter, normalise_word
 
 STRIPS = 64
 _AT_ONCE = 4096  # passages

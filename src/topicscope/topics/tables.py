@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.records.arrays import Header
-from topicscope.records.files import require_regular_file
+from topicscope.records import Header, require_regular_file
 
 
 def file_kind(path: Path) -> Literal["npz", "npy", "csv"]:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.records.arrays import Header, Headers, read_npy, read_npz
-from topicscope.records.files import sha256_of_file
-from topicscope.records.manifest import now
+from topicscope.records import Header, Headers, now, read_npy, read_npz, sha256_of_file
+from topicscope.text import normalise_word
 from topicscope.topics.lda import Topics
 from topicscope.topics.tables import (
     csv_rows,
@@ -24,7 +23,6 @@ from topicscope.topics.tables import (
 )
 from topicscope.topics.topic_model import TopicModel
 from topicscope.topics.vocabulary import Vocabulary
-from topicscope.topics.words import normalise_word
 
 _LABEL_HEADERS = ("", "topic", "label")
 _WORD_LIST_HEADER = ["word", "topic"]

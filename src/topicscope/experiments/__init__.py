@@ -1,0 +1,77 @@
+"""Experiments: recipes with their closed forms, named pretrained models, and sweeps of recipes."""
+
+from typing import TYPE_CHECKING
+
+from topicscope.lazy import load_on_use
+
+if TYPE_CHECKING:
+    from topicscope.experiments.closed_forms import add_theory, resolve
+    from topicscope.experiments.models import (
+        PAPER,
+        SMALL_BERT,
+        Kind,
+        NotHereError,
+        Source,
+        packaged,
+        paper_models,
+        sources_of,
+    )
+    from topicscope.experiments.recipes import find_recipe, recipe_path
+    from topicscope.experiments.small_bert import (
+        CLS,
+        FINISHED,
+        MASK,
+        PAD,
+        SEP,
+        SPECIALS,
+        SmallBert,
+        small_bert,
+        token_windows,
+        without_bars,
+    )
+    from topicscope.experiments.sweep import sweep
+    from topicscope.experiments.sweep_config import changed, load_spec, make_spec
+    from topicscope.experiments.sweep_plan import OnError, Plan, make_plan
+    from topicscope.experiments.sweep_point import RUNS, Keep
+    from topicscope.experiments.sweep_result import PAGE, RECORD, SweepResult
+    from topicscope.experiments.sweep_table import plain
+
+__all__ = [
+    "CLS",
+    "FINISHED",
+    "MASK",
+    "PAD",
+    "PAGE",
+    "PAPER",
+    "RECORD",
+    "RUNS",
+    "SEP",
+    "SMALL_BERT",
+    "SPECIALS",
+    "Keep",
+    "Kind",
+    "NotHereError",
+    "OnError",
+    "Plan",
+    "SmallBert",
+    "Source",
+    "SweepResult",
+    "add_theory",
+    "changed",
+    "find_recipe",
+    "load_spec",
+    "make_plan",
+    "make_spec",
+    "packaged",
+    "paper_models",
+    "plain",
+    "recipe_path",
+    "resolve",
+    "small_bert",
+    "sources_of",
+    "sweep",
+    "token_windows",
+    "without_bars",
+]
+
+load_on_use(__name__)

@@ -1,0 +1,164 @@
+"""Where a training run of the command line meets theory: matrices handed in, and values put beside measured ones."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from topicscope.errors import InputError
+from topicscope.lab import ModelConfig, Recipe, masking_of, shares_topic, topic_model_of
+from topicscope.records import RunRecord
+from topicscope.synthetic import Setting
+from topicscope.theory import (
+    diagonal_value_matrix,
+    minimum_norm_value_matrix,
+    topicwise_attention_optimum,
+    value_matrix_blocks,
+    value_matrix_optimum,
+)
+from topicscope.topics import TopicModel
+
+_BLOCKS = ("mask_column", "different", "same", "diagonal")
+
+
+def resolve(recipe: Recipe, wanted: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The arrays that a recipe's [arrays] or [references] names, padded with zeros for START and END.
+
+    Raises:
+        InputError: a closed form that does not exist for these topics, or stands for another parameter.
+    """
+    return {parameter: _closed_form(recipe, parameter, form) for parameter, form in wanted.items()}
+
+
+def _closed_form(recipe: Recipe, parameter: str, form: str) -> np.ndarray:
+    belongs = "b_pred" if form == "theorem-1" else "W_V"
+    if parameter != belongs:
+        raise InputError(f"the closed form {form} is no {parameter}", received=parameter, expected=belongs)
+    topics = topic_model_of(recipe)
+    words = len(topics.vocabulary)
+    padding = masking_of(recipe).num_tokens(words) - 1 - words
+    infinite = _infinite_setting(recipe, topics)
+    if form == "theorem-1":
+        if not _is_regular(topics):
+            raise InputError("no closed form theorem-1 for these topics", expected="disjoint topics of one size")
+        bias = np.full(words + 1, -infinite.r / (infinite.a * words))
+        bias[0] = 0
+        return np.pad(bias, (0, padding))
+    matrix = _value_matrix(recipe, form, infinite, topics)
+    return np.pad(matrix, (0, padding))
+
+
+def _is_regular(topics: TopicModel) -> bool:
+    """Whether the topics are the paper's, whichever way the recipe names them."""
+    T, V = topics.num_topics, len(topics.vocabulary)
+    return V % T == 0 and np.array_equal(topics.phi, TopicModel.disjoint(T, V // T).phi)
+
+
+def _value_matrix(recipe: Recipe, form: str, infinite: Setting, topics: TopicModel) -> np.ndarray:
+    regular = _is_regular(topics)
+    if form == "theorem-2" and not regular and np.linalg.matrix_rank(topics.phi) < topics.num_topics:
+        raise InputError(
+            "no closed form theorem-2 for these topics",
+            received="topics that are mixtures of one another",
+            expected="linearly independent rows of phi",
+        )
+    if form == "theorem-2":
+        return value_matrix_optimum(infinite) if regular else minimum_norm_value_matrix(topics.phi, infinite)
+    setting = recipe.setting()
+    if form == "finite-n" and setting is not None:
+        return value_matrix_optimum(setting, recipe.training.ridge.get("W_V", 0.0))
+    if form == "diagonal" and regular:
+        return diagonal_value_matrix(infinite)
+    raise InputError(
+        f"no closed form {form} for these documents",
+        expected="disjoint topics of one size" + ("" if form == "diagonal" else ", τ topics a document, one length"),
+    )
+
+
+def _infinite_setting(recipe: Recipe, topics: TopicModel) -> Setting:
+    """The set-up at N = ∞. Without ridge its optimum does not depend on τ < T, so a Dirichlet law does not matter."""
+    data, masking = recipe.data, recipe.masking
+    tau = data.topics_per_document or 1
+    v = max(1, len(topics.vocabulary) // topics.num_topics)  # of unequal topics only the masking rates matter
+    return Setting(topics.num_topics, v, tau, masking.p_mask, masking.p_correct, masking.p_random)
+
+
+def add_theory(record: RunRecord, recipe: Recipe) -> None:
+    """Put `value_matrix`, `embedding` or `attention` into the record's summary, measured and theory side by side."""
+    final = record.final.astype(float).to_dict(orient="records")  # a record that was read has None for NaN
+    if "W_V_diagonal" in final[0] and "W_V" not in record.summary["frozen"]:
+        theory, reason = _value_theory(recipe)
+        record.summary["value_matrix"] = _beside(
+            {n: [row[f"W_V_{n}"] for row in final] for n in _BLOCKS}, theory, reason
+        )
+    if "E_diagonal" in final[0]:
+        share = shares_topic(topic_model_of(recipe))
+        own = 1 / share.sum(axis=1).mean()  # share of self-pairs among all pairs of words with a common topic
+        gaps = [(1 - own) * row["E_same"] + own * row["E_diagonal"] - row["E_different"] for row in final]
+        theory, reason = _embedding_theory(recipe)
+        record.summary["embedding"] = _beside({"gap": gaps}, theory, reason)
+    if all(row.get("attention_different_topic") for row in final):
+        ratios = {
+            n: [row[f"attention_{n}"] / row["attention_different_topic"] for row in final]
+            for n in ("same_word", "same_topic")
+        }
+        theory, reason = _attention_theory(recipe)
+        record.summary["attention"] = _beside(ratios, theory, reason)
+
+
+def _beside(measured: dict[str, list[float]], theory: dict[str, float] | None, reason: str | None) -> dict[str, Any]:
+    mean = {name: float(np.mean(values)) for name, values in measured.items()}
+    spread = {name: float(np.std(v, ddof=1)) if len(v) > 1 else None for name, v in measured.items()}
+    deviation = {name: mean[name] / value - 1 for name, value in theory.items() if value} if theory else None
+    return {"measured": mean, "sd": spread, "theory": theory, "relative_deviation": deviation, "no_theory": reason}
+
+
+def _value_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
+    model, setting = recipe.model, recipe.setting()
+    if not _is_plain(model):
+        return None, "the model is not Theorem 2's"
+    if setting is None:
+        return None, "the closed form needs disjoint topics of one size, τ topics a document and one length"
+    if recipe.training.loss != "squared" or model.attention != "uniform":
+        return None, "the closed form needs the squared loss and uniform attention"
+    if recipe.masking.hide_selected or recipe.data.specials:
+        return None, "the closed form attends every position, and there are no START and END"
+    blocks = value_matrix_blocks(setting, recipe.training.ridge.get("W_V", 0.0))
+    return {name: float(getattr(blocks, name)) for name in _BLOCKS}, None
+
+
+def _embedding_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
+    """Theorem 1's gap 1/(a v), times (d - 1)/(T - 1) at widths below T - with the fixed bias (theory.md 2)."""
+    model, setting = recipe.model, recipe.setting()
+    if setting is None or setting.num_topics == 1:
+        return None, "Theorem 1 needs at least two disjoint topics of one size and τ topics a document"
+    if recipe.training.loss != "squared" or model.attention != "uniform" or model.value != "identity":
+        return None, "Theorem 1 needs the squared loss, uniform attention and W_V = I"
+    if model.head != "tied" or recipe.arrays.get("b_pred") != "theorem-1":
+        return None, "Theorem 1 needs a tied head and its own fixed bias"
+    assert model.width is not None
+    infinite = replace(setting, document_length=None)
+    rank = min(1.0, (model.width - 1) / (setting.num_topics - 1))
+    return {"gap": rank / (infinite.a * setting.words_per_topic)}, None
+
+
+def _attention_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
+    """The best topic-wise weights of Theorems 3 and 4 at the document length, relative to a different topic's word."""
+    model, setting = recipe.model, recipe.setting()
+    value = {"theorem-2": "block", "diagonal": "diagonal"}.get(recipe.arrays.get("W_V", ""))
+    if setting is None:
+        return None, "the best topic-wise weights need disjoint topics of one size, τ topics a document and one length"
+    if recipe.training.loss != "squared":
+        return None, "Theorems 3 and 4 speak of the squared loss"
+    if model.value != "fixed" or value is None or model.attention != "trained" or not _is_plain(model):
+        return None, "Theorems 3 and 4 need W_V frozen at the closed form theorem-2 or diagonal, and nothing beside it"
+    best = topicwise_attention_optimum(setting, "block" if value == "block" else "diagonal")
+    return {"same_word": best.beta, "same_topic": best.alpha}, None
+
+
+def _is_plain(model: ModelConfig) -> bool:
+    """One layer and one head, one-hot embeddings, a tied head without bias, and nothing else."""
+    plain = model.head == "tied" and model.bias == "zero" and model.embedding == "one-hot"
+    plain = plain and (model.layers, model.heads, model.positions, model.feed_forward) == (1, 1, 0, 0)
+    return plain and not (model.residual or model.layer_norm or model.output_projection)

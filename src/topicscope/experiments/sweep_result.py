@@ -1,0 +1,185 @@
+"""SweepResult: every point of a sweep with what came out, as a table, a picture, a page and a folder."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from topicscope.errors import InputError
+from topicscope.experiments.sweep_table import STATUSES, flat, frame
+from topicscope.records import Manifest, output_path, read_json, result_path, write_bytes, write_json, write_text
+
+SCHEMA_VERSION = 1
+RECORD, TABLE, FIGURE, PAGE = "sweep.json", "table.csv", "sweep.png", "report.html"
+
+
+@dataclass(frozen=True, eq=False)
+class SweepResult:
+    """name, description: of the recipe. spec: the sweep as plain data (`SweepSpec`). points: of each its id, the values
+    of the swept fields, status ("finished"; "diverged" and "failed" with their reason; "waiting"), seconds and
+    measurements by name (`experiments.sweep_point.measurements`). impossible: settings that were left out, with
+    reasons. counts: points by status, impossible and repeated settings, rows kept from earlier, rows in the folder
+    whose points the sweep no longer has, bytes of the records. wanted: the metric asked for. interrupted: somebody
+    stopped it.
+    """
+
+    name: str
+    description: str
+    spec: Mapping[str, Any]
+    points: tuple[Mapping[str, Any], ...]
+    impossible: tuple[Mapping[str, Any], ...]
+    counts: Mapping[str, int]
+    manifest: Manifest
+    wanted: str | None = None
+    interrupted: bool = False
+    folder: Path | None = None
+
+    @property
+    def swept(self) -> tuple[str, ...]:
+        """The fields that take several values."""
+        return (*self.spec["grid"], *((self.spec["random"] or {}).get("fields", {})))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of all measurements that some point has."""
+        return tuple(dict.fromkeys(name for point in self.points for name in point["measurements"]))
+
+    @property
+    def metric(self) -> str:
+        """The measurement that picture and page show: the one asked for, if some point has it; else the deviation from
+        theory, if every finished point has one; else the loss on held-out documents."""
+        if self.wanted in self.metrics:
+            return str(self.wanted)
+        finished = [point for point in self.points if point["status"] == "finished"]
+        known = bool(finished) and all("deviation" in point["measurements"] for point in finished)
+        return "deviation" if known else "loss"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every point finished."""
+        return self.counts["finished"] == len(self.points)
+
+    def table(self) -> pd.DataFrame:
+        """One row a point: id, status, the swept fields, seconds, and of every measurement X its mean over seeds X, and
+        X_sd, X_count, X_theory, X_deviation (see `experiments.sweep_table`)."""
+        return frame(self.points, self.swept)
+
+    def plot(self, metric: str | None = None, *, columns: Literal["single", "double"] = "double") -> Any:
+        """A matplotlib figure of one measurement (`metrics`; unless given that of the page) against the swept fields.
+
+        Raises:
+            InputError: no such measurement, or no point has it.
+        """
+        return self._drawn(metric, columns)[1]
+
+    def plot_data(self, metric: str | None = None) -> pd.DataFrame:
+        """The numbers that `plot` shows: the swept fields, status, mean, sd and theory, one row a point."""
+        data: pd.DataFrame = self._drawn(metric, "double")[0]
+        return data
+
+    def _drawn(self, metric: str | None, columns: Literal["single", "double"]) -> tuple[pd.DataFrame, Any]:
+        from topicscope.report import draw_sweep
+
+        name = self.metric if metric is None else metric
+        if name not in self.metrics:
+            near = difflib.get_close_matches(name, self.metrics, n=1, cutoff=0.0)
+            raise InputError(
+                "no point of the sweep has this measurement",
+                received=name,
+                expected="one of " + ", ".join(self.metrics) if self.metrics else "a finished point",
+                advice=f"did you mean {near[0]}?" if near else None,
+            )
+        return draw_sweep(self.to_dict(), name, columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that sweep.json holds and `--json` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "sweep",
+            "name": self.name,
+            "description": self.description,
+            "metric": self.metric,
+            "wanted": self.wanted,
+            "complete": self.complete,
+            "interrupted": self.interrupted,
+            "counts": dict(self.counts),
+            "swept": list(self.swept),
+            "spec": dict(self.spec),
+            "impossible": [dict(one) for one in self.impossible],
+            "points": [dict(point) for point in self.points],
+            "table": [flat(point) for point in self.points],
+            "manifest": self.manifest.model_dump(),
+        }
+
+    def page(self) -> str:
+        """One HTML file that needs no network: the answer, the picture, the table, settings, and what failed."""
+        return self._page(self.plot() if self.metric in self.metrics else None)
+
+    def _page(self, figure: Any) -> str:
+        from topicscope.report import render_sweep
+
+        return render_sweep(self.to_dict(), self.table(), figure)
+
+    def save(self, folder: Path | str | None = None) -> Path:
+        """Write table.csv, sweep.png, report.html and, last, sweep.json into `folder` (its own unless given), each
+        atomically. Records of single points are written by the sweep itself, beside them.
+
+        Raises:
+            InputError: the sweep has no folder, and none is given.
+        """
+        from topicscope.report import to_png
+
+        target = self.folder if folder is None else output_path(folder)
+        if target is None:
+            raise InputError("the sweep has no folder", expected="save(folder)")
+        write_text(target / TABLE, self.table().to_csv(index=False))
+        figure = self.plot() if self.metric in self.metrics else None
+        write_text(target / PAGE, self._page(figure))
+        if figure is not None:
+            write_bytes(target / FIGURE, to_png(figure))
+        write_json(target / RECORD, self.to_dict())
+        return target
+
+    def save_record(self) -> None:
+        """Write sweep.json alone into its own folder."""
+        assert self.folder is not None
+        write_json(self.folder / RECORD, self.to_dict())
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "SweepResult":
+        """Read a folder that `topicscope sweep` or `save` wrote.
+
+        Raises:
+            InputError: no sweep, one of another version, or a URL.
+        """
+        folder = result_path(folder)
+        record = read_json(folder / RECORD)
+        found = {name: record.get(name) for name in ("kind", "schema_version")} if isinstance(record, dict) else record
+        if found != {"kind": "sweep", "schema_version": SCHEMA_VERSION}:
+            raise InputError(
+                "not a sweep that this version reads",
+                received=found,
+                expected={"kind": "sweep", "schema_version": SCHEMA_VERSION},
+                where=str(folder / RECORD),
+            )
+        return cls(
+            name=record["name"],
+            description=record["description"],
+            spec=record["spec"],
+            points=tuple(record["points"]),
+            impossible=tuple(record["impossible"]),
+            counts=record["counts"],
+            manifest=Manifest.model_validate(record["manifest"]),
+            wanted=record["wanted"],
+            interrupted=record["interrupted"],
+            folder=folder,
+        )
+
+    def __str__(self) -> str:
+        more = [
+            f"{self.counts[name]} {name}" for name in (*STATUSES[1:], "impossible", "repeated") if self.counts[name]
+        ]
+        return f"{self.name}: " + ", ".join([f"{self.counts['finished']} of {len(self.points)} points finished", *more])

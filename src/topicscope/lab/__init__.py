@@ -1,0 +1,63 @@
+"""The laboratory: the paper's transformers, at token level and on token counts, and their training from recipes."""
+
+from topicscope.lab.checkpoint import (
+    Checkpoint,
+    flatten_optimizer,
+    load_checkpoint,
+    remove_checkpoint,
+    restore_optimizer,
+    save_checkpoint,
+)
+from topicscope.lab.config import ModelConfig, NotReducibleError, why_not_reduced
+from topicscope.lab.data import HeldOut, fixed_set, held_out, inputs_of, law_of, masking_of, topic_model_of
+from topicscope.lab.engine import check_device, check_engine
+from topicscope.lab.history import attention_scores, block_means, shares_topic
+from topicscope.lab.loop import SEEDS_PER_TASK, train
+from topicscope.lab.loss import check_names
+from topicscope.lab.objective import Loss
+from topicscope.lab.parameters import Start, layer_name, shapes, start
+from topicscope.lab.recipe import Recipe, load_recipe, make_recipe
+from topicscope.lab.reduced import CountTensors, ReducedTransformer
+from topicscope.lab.stages import SEPARATION, Stages, find_stages
+from topicscope.lab.transformer import TopicTransformer
+
+__all__ = [
+    "SEEDS_PER_TASK",
+    "SEPARATION",
+    "Checkpoint",
+    "CountTensors",
+    "HeldOut",
+    "Loss",
+    "ModelConfig",
+    "NotReducibleError",
+    "Recipe",
+    "ReducedTransformer",
+    "Stages",
+    "Start",
+    "TopicTransformer",
+    "attention_scores",
+    "block_means",
+    "check_device",
+    "check_engine",
+    "check_names",
+    "find_stages",
+    "fixed_set",
+    "flatten_optimizer",
+    "held_out",
+    "inputs_of",
+    "law_of",
+    "layer_name",
+    "load_checkpoint",
+    "load_recipe",
+    "make_recipe",
+    "masking_of",
+    "remove_checkpoint",
+    "restore_optimizer",
+    "save_checkpoint",
+    "shapes",
+    "shares_topic",
+    "start",
+    "topic_model_of",
+    "train",
+    "why_not_reduced",
+]

@@ -1,0 +1,204 @@
+"""When to measure, and what is measured: the columns of a history.
+
+| column | meaning |
+| --- | --- |
+| seed, step | run, and number of updates made |
+| loss | data loss on the held-out documents (a fixed set: on all of it; a population: the exact expectation) |
+| batch_loss, objective | data loss of the batch that update number `step` will use; the same with the ridge |
+| learning_rate | η of that update |
+| X_norm, X_change, X_grad | ‖X‖_F, ‖X - X(0)‖_F and ‖∂objective/∂X‖_F of every trained parameter X |
+| W_V_mask_column, W_V_different, W_V_same, W_V_diagonal | means of W_V over entries [word, MASK], words of different
+  topics, distinct words of one topic, a word and itself (one-hot embeddings) |
+| E_mask_column, E_different, E_same, E_diagonal | the same means of the Gram matrix E = W_Eᵀ W_E (trained embeddings) |
+| attention_same_word, _same_topic, _different_topic | mean attention over pairs of distinct positions of each class,
+  in unmasked documents; an infinite document counts as one of 100 tokens |
+| attention_special | mean attention mass of a word on START and END together (with `specials`) |
+| W_V_distance | ‖W_V - reference‖_F, when a reference was handed in (any name likewise) |
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from topicscope.errors import InputError
+from topicscope.lab.data import HeldOut
+from topicscope.lab.engine import Engine, TokenEngine, gradients_of, weights_of
+from topicscope.lab.recipe import History
+from topicscope.topics import PairClass, Positions, TopicModel, classify_pairs
+
+EVERY_STEP_BELOW = 50
+_PAIRS = (PairClass.same_word, PairClass.same_topic, PairClass.different_topic)
+
+
+def measured_steps(history: History, steps: int) -> list[int]:
+    """Every step below 50 (the stage detector needs them), a logarithmic and a linear grid, and the last step."""
+    grid = set(range(min(EVERY_STEP_BELOW, steps) + 1)) | {steps} | set(range(0, steps, history.every))
+    decades = np.log10(max(steps, EVERY_STEP_BELOW))
+    count = int(np.ceil(history.points_per_decade * decades)) + 1
+    return sorted(grid | {int(s) for s in np.unique(np.round(np.logspace(0, decades, count))) if s <= steps})
+
+
+class Meter:
+    """Measures all seeds at one moment; keeps what the changes are measured from."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        topic_model: TopicModel,
+        held_out: HeldOut,
+        references: Mapping[str, np.ndarray],
+        seeds: Sequence[int],
+        *,
+        attention: bool,
+    ) -> None:
+        self.engine, self.topic_model, self.held_out, self.seeds = engine, topic_model, held_out, seeds
+        self.references = {name: torch.tensor(np.asarray(array)) for name, array in references.items()}
+        self._attention = attention
+        weights = weights_of(engine)
+        self._start = {name: weights[name] for name in engine.trainable()}
+        for name, reference in self.references.items():
+            if name not in weights or weights[name].shape[1:] != reference.shape:
+                raise InputError(
+                    f"no matrix to compare the reference {name} with",
+                    received=tuple(reference.shape),
+                    expected={name: tuple(value.shape[1:]) for name, value in weights.items()},
+                )
+
+    def measure(
+        self,
+        step: int,
+        *,
+        batch_loss: Tensor | None = None,
+        objective: Tensor | None = None,
+        learning_rate: float | None = None,
+        gradients: bool = False,
+    ) -> list[dict[str, Any]]:
+        """One row a seed. Gradients are read from the last backward pass."""
+        weights = weights_of(self.engine)
+        columns: dict[str, Any] = {"loss": self.engine.losses(self.held_out)}
+        columns |= {} if batch_loss is None else {"batch_loss": batch_loss}
+        columns |= {} if objective is None else {"objective": objective}
+        columns |= {} if learning_rate is None else {"learning_rate": [learning_rate] * len(self.seeds)}
+        columns |= _norms({name: weights[name] for name in self._start}, "norm")
+        columns |= _norms({name: weights[name] - start for name, start in self._start.items()}, "change")
+        columns |= _norms(gradients_of(self.engine), "grad") if gradients else {}
+        columns |= _norms(
+            {name: weights[name] - value.to(weights[name]) for name, value in self.references.items()}, "distance"
+        )
+        arrays = {name: value.cpu().numpy() for name, value in weights.items()}
+        for name, matrices in self._squares(arrays).items():
+            rows = [block_means(matrix, self.topic_model) for matrix in matrices]
+            columns |= {f"{name}_{part}": [row[part] for row in rows] for part in rows[0]}
+        if self._attention:
+            columns |= mean_attention(self.engine, arrays, self.held_out, self.topic_model)
+        return [
+            {"seed": seed, "step": step} | {name: float(values[i]) for name, values in columns.items()}
+            for i, seed in enumerate(self.seeds)
+        ]
+
+    def _squares(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The token-by-token matrices of the model, [seed token token]."""
+        W_E, W_V = arrays["W_E"], arrays["W_V"]
+        if "W_E" in self.engine.frozen:
+            return {"W_V": W_V} if W_V.shape[-1] == W_V.shape[-2] == W_E.shape[-1] else {}
+        return {"E": W_E.transpose(0, 2, 1) @ W_E}
+
+
+def _norms(values: Mapping[str, Tensor], suffix: str) -> dict[str, Tensor]:
+    """Frobenius norm [seed] of every [seed …] tensor."""
+    return {f"{name}_{suffix}": value.detach().flatten(1).norm(dim=1) for name, value in values.items()}
+
+
+def block_means(matrix: np.ndarray, topic_model: TopicModel) -> dict[str, float]:
+    """Means of a token-by-token matrix [out, in] by what its two tokens have in common; NaN without such a pair.
+
+    mask_column: word rows of column 0. different, same, diagonal: see the module. Words sharing any topic are "same".
+    """
+    V = len(topic_model.vocabulary)
+    words = np.asarray(matrix, dtype=np.float64)[1 : V + 1, 1 : V + 1]
+    share = shares_topic(topic_model)
+    distinct = ~np.eye(V, dtype=bool)
+    return {
+        "mask_column": float(np.mean(matrix[1 : V + 1, 0], dtype=np.float64)),
+        "different": _mean(words[~share & distinct]),
+        "same": _mean(words[share & distinct]),
+        "diagonal": float(np.trace(words)) / V,
+    }
+
+
+def shares_topic(topic_model: TopicModel) -> np.ndarray:
+    """bool [word word]: the two words have a topic in common, by `TopicModel.members`."""
+    member = topic_model.members.astype(np.float64)
+    return np.asarray(member.T @ member > 0)
+
+
+def mean_attention(
+    engine: Engine, weights: Mapping[str, np.ndarray], held_out: HeldOut, topic_model: TopicModel
+) -> dict[str, np.ndarray]:
+    """Mean attention [seed] over pairs of each class; from counts where the model is a function of counts."""
+    if isinstance(engine, TokenEngine):
+        rows = [_attention_of_tokens(model, held_out, topic_model) for model in engine.models]
+    else:
+        scores = attention_scores(weights)
+        rows = [attention_by_counts(s, held_out.shares, topic_model, infinite=held_out.infinite) for s in scores]
+    return {f"attention_{name}": np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def attention_scores(weights: Mapping[str, np.ndarray]) -> np.ndarray:
+    """S = (W_Q W_E)ᵀ (W_K W_E) / √d_a, [seed query key], of a one-layer, one-head model."""
+    W_E, W_K, W_Q = (np.asarray(weights[name], dtype=np.float64) for name in ("W_E", "W_K", "W_Q"))
+    return np.asarray((W_Q @ W_E).transpose(0, 2, 1) @ (W_K @ W_E) / np.sqrt(W_K.shape[1]))
+
+
+def attention_by_counts(
+    scores: np.ndarray, shares: np.ndarray, topic_model: TopicModel, *, infinite: bool = False
+) -> dict[str, float]:
+    """Mean attention by class of pair from scores [query key] and counts of tokens [document token].
+
+    A query of type u gives one token of type k the weight e^{S_uk} / Z_du, Z_du = Σ_k c_dk e^{S_uk}; a document has
+    c_u (c_u - 1) ordered pairs of the same word (an infinite one c_u²), c_u c_k of two words.
+    """
+    V = len(topic_model.vocabulary)
+    # Plain documents show no [MASK]. The floor keeps Z_du positive: e^-600 is nothing beside a key that is there.
+    shown = scores[1 : V + 1, 1:]
+    weight = np.exp(np.maximum(shown - shown.max(axis=1, keepdims=True), -600.0))
+    words, counts = weight[:, :V], shares[:, 1 : V + 1]
+    own = counts / (shares[:, 1:] @ weight.T)  # c_du / Z_du
+    share = shares_topic(topic_model) & ~np.eye(V, dtype=bool)
+    groups = {"same_topic": share, "different_topic": ~share & ~np.eye(V, dtype=bool)}
+    again = counts if infinite else counts - 1
+    means = {"same_word": _ratio((own * again * np.diag(words)).sum(), (counts * again).sum())}
+    for name, chosen in groups.items():
+        means[name] = _ratio((own * (counts @ (words * chosen).T)).sum(), (counts * (counts @ chosen.T)).sum())
+    if shares.shape[1] > V + 1:
+        means["special"] = _ratio((own * (shares[:, V + 1 :] @ weight[:, V:].T)).sum(), counts.sum())
+    return means
+
+
+def _attention_of_tokens(model: Any, held_out: HeldOut, topic_model: TopicModel) -> dict[str, float]:
+    """The same from a token-level model: mean over layers and heads, position by position."""
+    batch = held_out.plain
+    assert batch is not None
+    V = len(topic_model.vocabulary)
+    is_word = (batch.labels >= 1) & (batch.labels <= V)
+    words = np.where(is_word, batch.labels - 1, -1)
+    member = topic_model.members.T.astype(np.float64)[np.maximum(words, 0)] * is_word[..., None]
+    place = np.broadcast_to(np.arange(words.shape[1]), words.shape)
+    classes = classify_pairs(Positions(words, member, place))
+    pattern = np.mean([p.detach().double().cpu().numpy().mean(axis=1) for p in model.attention(batch)], axis=0)
+    means = {pair.name: _mean(pattern[classes == int(pair)]) for pair in _PAIRS}
+    if bool((batch.labels == V + 1).any()):
+        specials = ((batch.labels > V) & batch.attendable)[:, None, :]
+        means["special"] = _mean((pattern * specials).sum(axis=2)[is_word])
+    return means
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean(dtype=np.float64)) if values.size else float("nan")
+
+
+def _ratio(top: float, bottom: float) -> float:
+    return float(top / bottom) if bottom > 0 else float("nan")

@@ -1,0 +1,228 @@
+"""The one-layer model on token counts, many seeds stacked: losses and gradients as at token level, only faster.
+
+Axes: seed, document, group (see `TokenCounts`), token (D types), d (width), a (width of the keys).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from topicscope.lab.config import ModelConfig, NotReducibleError, why_not_reduced
+from topicscope.lab.objective import Loss, grouped_loss
+from topicscope.lab.parameters import Start
+from topicscope.lab.transformer import TopicTransformer
+from topicscope.synthetic import TokenCounts
+
+
+@dataclass(frozen=True, eq=False)
+class CountTensors:
+    """`TokenCounts` of one batch shared by all seeds (first axis 1) or of one batch for each seed.
+
+    Ragged groups are filled up with groups of weight 0, which add nothing to loss or gradient.
+    """
+
+    inputs: Float[Tensor, "seed document token"]
+    document: Int[Tensor, "seed group"]
+    query: Int[Tensor, "seed group"]
+    targets: Float[Tensor, "seed group token"]
+
+    @cached_property
+    def log_shares(self) -> Float[Tensor, "seed group token"]:
+        """log x_d of each group's document; -∞ where a token is not attended, 0 throughout if nothing is."""
+        logs = self.inputs.log()
+        if self.attends is not None:
+            logs = logs.masked_fill(self.inputs.sum(-1, keepdim=True) == 0, 0)
+        return _gather(logs, self.document)
+
+    @cached_property
+    def attends(self) -> Float[Tensor, "seed group one"] | None:
+        """0 for the groups of documents in which nothing is attended, else 1; None where there is no such document."""
+        some = self.inputs.sum(-1, keepdim=True) > 0
+        return None if bool(some.all()) else _gather(some.to(self.inputs), self.document)
+
+    @classmethod
+    def of(
+        cls, counts: Sequence[TokenCounts], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> "CountTensors":
+        """Stack one batch a seed."""
+
+        def stack(arrays: list[np.ndarray], dtype: torch.dtype) -> Tensor:
+            if len(arrays) == 1:
+                return torch.from_numpy(arrays[0]).unsqueeze(0).to(device, dtype)
+            longest = max(len(array) for array in arrays)
+            # Converted while copied: a pass over memory less for every step of a stacked run.
+            out = torch.empty((len(arrays), longest, *arrays[0].shape[1:]), dtype=dtype)
+            for row, array in zip(out.numpy(), arrays, strict=True):
+                row[: len(array)] = array
+                row[len(array) :] = 0
+            return out.to(device)
+
+        return cls(
+            stack([c.inputs for c in counts], dtype),
+            stack([c.document for c in counts], torch.int64),
+            stack([c.query for c in counts], torch.int64),
+            stack([c.targets for c in counts], dtype),
+        )
+
+
+def _gather(table: Float[Tensor, "seed document any"], document: Int[Tensor, "seed group"]) -> Tensor:
+    """The table's row for each group."""
+    first = table.shape[1] * torch.arange(len(table), device=table.device)
+    flat = table.flatten(0, 1).index_select(0, (document + first.unsqueeze(1)).flatten())
+    return flat.view(*document.shape, table.shape[-1])
+
+
+class ReducedTransformer(nn.Module):
+    """S models of one config, each with its own start; parameters as in `TopicTransformer` with a first axis [seed].
+
+    With x_d the shares of token types attended in a document, M = W_pred W_V W_E and for a query that shows token u
+    P_gk ∝ x_dk exp(S_uk), S_uk = (W_Q W_E)_u·(W_K W_E)_k/√d_a (uniform attention: P = x_d):
+
+        z_g = M P_g + b_pred
+
+    Raises:
+        NotReducibleError: the config's outputs are not functions of counts (`why_not_reduced`).
+    """
+
+    def __init__(self, config: ModelConfig, starts: Sequence[Start]) -> None:
+        super().__init__()
+        reason = why_not_reduced(config)
+        if reason is not None:
+            raise NotReducibleError(
+                "this model cannot be trained on token counts",
+                received=reason,
+                expected="one layer and one head, with nothing but embedding, attention, values and head",
+                advice="use TopicTransformer",
+            )
+        self.config = config
+        self.frozen = starts[0].frozen
+        self.num_seeds = len(starts)
+        # An identity or a diagonal in W_V's place, never trained: entry by entry instead of a matrix product.
+        fixed = "W_V" in self.frozen and config.embedding == "one-hot" and config.head == "tied"
+        self._diagonal = fixed and all(_is_diagonal(s.parameters["W_V"]) for s in starts)
+        for name in starts[0].parameters:
+            stacked = torch.stack([s.parameters[name] for s in starts])
+            if name in self.frozen:
+                self.register_buffer(name, stacked)
+            else:
+                self.register_parameter(name, nn.Parameter(stacked))
+
+    @property
+    def by_query(self) -> bool:
+        """Whether the counts must be grouped by the shown token: it matters only where attention is not uniform."""
+        return self.config.attention == "trained"
+
+    def weights(self) -> dict[str, Tensor]:
+        """Every matrix by name [seed …], frozen ones too; detached, sharing memory."""
+        return {name: value.detach() for name, value in self.state_dict(keep_vars=True).items()}
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """What an optimiser may move, by name."""
+        return dict(self.named_parameters())
+
+    def token_level(self, seed: int) -> TopicTransformer:
+        """The token-level model with the current weights of one seed."""
+        parameters = {name: value[seed].clone() for name, value in self.weights().items()}
+        return TopicTransformer(self.config, Start(parameters, self.frozen))
+
+    def data_loss(self, counts: CountTensors, loss: Loss) -> Float[Tensor, " seed"]:
+        """The data loss of each seed; seeds are independent, so `.sum().backward()` gives each its own gradient."""
+        scores = self._scores() if self.by_query else None
+        value: Tensor = _CountLoss.apply(self._values(), scores, self._part("b_pred"), counts, loss)  # type: ignore[no-untyped-call]
+        return value
+
+    def _part(self, name: str) -> Tensor:
+        part = getattr(self, name)
+        assert isinstance(part, Tensor)
+        return part
+
+    def _embed(self, matrix: Tensor) -> Tensor:
+        """matrix · W_E, [seed … token]."""
+        return matrix if self.config.embedding == "one-hot" else matrix @ self._part("W_E")
+
+    def _values(self) -> Float[Tensor, "seed token token"] | Float[Tensor, "seed 1 token"]:
+        """M = W_pred W_V W_E, [out in]; of a diagonal M only the diagonal."""
+        if self._diagonal:
+            return self._part("W_V").diagonal(dim1=1, dim2=2).unsqueeze(1)
+        inner = self._embed(self._part("W_V"))
+        if self.config.head == "trained":
+            return self._part("W_pred") @ inner
+        return inner if self.config.embedding == "one-hot" else self._part("W_E").mT @ inner
+
+    def _scores(self) -> Float[Tensor, "seed token token"]:
+        """S, [query key]."""
+        q, k = self._embed(self._part("W_Q")), self._embed(self._part("W_K"))
+        return q.mT @ k / math.sqrt(self._part("W_K").shape[1])
+
+
+class _CountLoss(torch.autograd.Function):
+    """The loss by M, S and b, with gradients written by hand; autograd carries them on to W_E, W_K, W_Q, W_V, W_pred.
+
+    With G = ∂L/∂z [group token]:  ∂L/∂M = Gᵀ P,  ∂L/∂b = Σ_g G_g,  and through the softmax, with R = G M,
+    ∂L/∂S_u = Σ_{g: query u} P_g ∘ (R_g - P_g·R_g).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, scores: Tensor | None, bias: Tensor, counts: CountTensors, loss: Loss
+    ) -> Tensor:
+        query = None if scores is None else _flat_query(scores, counts)
+        pattern = counts.inputs if scores is None or query is None else _pattern(scores, query, counts)
+        diagonal = values.shape[1] == 1 < values.shape[2]
+        if diagonal:
+            logits = torch.addcmul(bias.unsqueeze(1), pattern, values)
+        else:
+            logits = torch.baddbmm(bias.unsqueeze(1), pattern.expand(len(values), -1, -1), values.mT)
+        result, by_logits = grouped_loss(logits, counts.targets, loss)
+        needs_values, needs_scores, needs_bias = ctx.needs_input_grad[:3]
+        by_values = by_logits.mT @ pattern if needs_values else None
+        by_scores = None
+        if needs_scores:
+            by_pattern = by_logits * values if diagonal else by_logits @ values
+            by_scores = _scores_gradient(pattern, by_pattern, scores, query)
+        ctx.gradients = (by_values, by_scores, by_logits.sum(1) if needs_bias else None)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        (each,) = outer
+        scaled = [
+            None if gradient is None else gradient * each.reshape(-1, *[1] * (gradient.ndim - 1))
+            for gradient in ctx.gradients
+        ]
+        return (*scaled, None, None)
+
+
+def _is_diagonal(matrix: Tensor) -> bool:
+    return bool((matrix == torch.diag(matrix.diagonal())).all())
+
+
+def _pattern(scores: Tensor, query: Tensor, counts: CountTensors) -> Float[Tensor, "seed group token"]:
+    """P: softmax over keys of S_u + log x_d."""
+    rows = scores.flatten(0, 1).index_select(0, query)
+    pattern = torch.softmax(rows.view(len(scores), -1, rows.shape[-1]) + counts.log_shares, dim=-1)
+    return pattern if counts.attends is None else pattern * counts.attends
+
+
+def _scores_gradient(pattern: Tensor, by_pattern: Tensor, scores: Tensor | None, query: Tensor | None) -> Tensor:
+    assert scores is not None
+    assert query is not None
+    by_rows = pattern * by_pattern
+    by_rows.addcmul_(pattern, by_rows.sum(-1, keepdim=True), value=-1)
+    flat = torch.zeros_like(scores).flatten(0, 1)
+    return flat.index_add_(0, query, by_rows.flatten(0, 1)).view_as(scores)
+
+
+def _flat_query(scores: Tensor, counts: CountTensors) -> Int[Tensor, " all"]:
+    """Row of each seed's query in scores.flatten(0, 1), with the seeds of a shared batch written out."""
+    first = scores.shape[1] * torch.arange(len(scores), device=scores.device)
+    return (counts.query + first.unsqueeze(1)).flatten()

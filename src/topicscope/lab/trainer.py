@@ -1,0 +1,273 @@
+"""Seeds that are trained together, in this process: the state of their run, checkpoints, and the record at the end."""
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from topicscope.errors import InputError
+from topicscope.lab.checkpoint import (
+    Checkpoint,
+    clear_after_kill,
+    flatten_optimizer,
+    load_checkpoint,
+    remove_checkpoint,
+    restore_optimizer,
+    save_checkpoint,
+)
+from topicscope.lab.checks import check_inputs, check_same, check_started, diverged, started
+from topicscope.lab.config import why_not_reduced
+from topicscope.lab.data import held_out, masking_of, streams_of, topic_model_of
+from topicscope.lab.engine import build_engine, parameters_of, set_weights, weights_of
+from topicscope.lab.history import Meter, measured_steps
+from topicscope.lab.loss import check_names, ridge_penalty
+from topicscope.lab.optimize import IterateAverage, clip_gradients, learning_rate, make_optimizer, spans_of
+from topicscope.lab.recipe import Recipe
+from topicscope.lab.snapshots import Snapshots
+from topicscope.lab.stages import find_stages
+from topicscope.progress import Progress, tracked
+from topicscope.records import RECIPE, SUMMARY, Manifest, RunRecord, describe_environment, load_run, now, write_json
+from topicscope.topics import TopicModel
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a run is handed in besides its recipe; `inputs`: digests of topics and of files, see `inputs_of`."""
+
+    topic_model: TopicModel | None
+    inputs: dict[str, str]
+    arrays: Arrays
+    references: Arrays
+
+
+def train_together(
+    recipe: Recipe,
+    seeds: Sequence[int],
+    given: Given,
+    folder: Path | None,
+    progress: Progress,
+    command: str | None = None,
+    *,
+    resume: bool = False,
+) -> RunRecord:
+    """See `train`: these seeds in this process."""
+    finished = finished_run(recipe, seeds, given, folder) if folder is not None and resume else None
+    if finished is not None:
+        return finished
+    run = Run(recipe, seeds, given)
+    if folder is not None:
+        if resume and folder.exists():
+            run.restore(folder)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / RECIPE, started(recipe, given.inputs))
+    with tracked(progress, recipe.name, run.total, "steps"):
+        run.go(folder, progress)
+    record = run.record(command)
+    if folder is not None:
+        record.save(folder)
+        remove_checkpoint(folder)
+    return record
+
+
+def finished_run(recipe: Recipe, seeds: Sequence[int], given: Given, folder: Path) -> RunRecord | None:
+    """The record in `folder`, if the run there was finished; a killed one is cleared up after.
+
+    Raises:
+        InputError: it is of another recipe, of other seeds or other inputs.
+    """
+    if folder.is_dir():
+        clear_after_kill(folder)
+    if not (folder / SUMMARY).is_file():
+        return None
+    record = load_run(folder)
+    check_same(folder, recipe, len(seeds), record.config, record.summary["seeds"])
+    check_inputs(folder, given.inputs, record.manifest.sources.get("inputs", {}))
+    remove_checkpoint(folder)  # in case the run was killed after its last word
+    return record
+
+
+class Run:
+    """The state of a run between two steps; everything in it is in a checkpoint or follows from the recipe."""
+
+    def __init__(self, recipe: Recipe, seeds: Sequence[int], given: Given) -> None:
+        t = recipe.training
+        self.recipe, self.inputs, self.seeds = recipe, given.inputs, list(seeds)
+        self.topic_model = given.topic_model or topic_model_of(recipe)
+        self.streams = streams_of(recipe, self.topic_model, self.seeds)
+        num_tokens = masking_of(recipe).num_tokens(len(self.topic_model.vocabulary))
+        self.engine = build_engine(recipe, self.topic_model, num_tokens, self.seeds, given.arrays)
+        self.spans = spans_of(t)
+        self.total = self.spans[-1].last
+        self.parameters = self.engine.trainable()
+        check_names("training.ridge", t.ridge, self.parameters)
+        for stage in t.stages:
+            check_names("training.stages.train", stage.train, self.parameters)
+        if not self.parameters:
+            raise InputError(
+                "nothing to train: every part of the model is frozen", expected="at least one trained matrix"
+            )
+        attention = recipe.model.attention == "trained"
+        data = held_out(recipe, self.topic_model, by_query=attention)
+        self.meter = Meter(self.engine, self.topic_model, data, given.references, self.seeds, attention=attention)
+        self.snapshots = Snapshots(self.topic_model, self.engine.frozen, self.total)
+        self.average = IterateAverage(t)
+        self.digest = _digest(weights_of(self.engine))
+        self.step = 0
+        self.seconds = 0.0
+        self.rows: list[dict[str, Any]] = []
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.final: list[dict[str, Any]] = []
+
+    def go(self, folder: Path | None, progress: Progress) -> None:
+        """From the present step to the end."""
+        t, began = self.recipe.training, time.monotonic() - self.seconds
+        measured = set(measured_steps(self.recipe.history, self.total))
+        while True:
+            span = next((s for s in self.spans if s.last > self.step), self.spans[-1])
+            if self.optimizer is None or self.step == span.first:
+                self.optimizer = make_optimizer(t, span, self.parameters)
+            losses = self.engine.next_losses(self.streams)
+            objective = ridge_penalty(parameters_of(self.engine), t.ridge, losses) if t.ridge else losses
+            if not bool(torch.isfinite(objective).all()):
+                raise diverged(self.step, objective, self.seeds, folder)
+            for module in self.engine.modules:
+                module.zero_grad(set_to_none=True)
+            objective.sum().backward()  # type: ignore[no-untyped-call]
+            rate = learning_rate(t, span, self.step)
+            if self.step in measured:
+                self.rows += self.meter.measure(
+                    self.step,
+                    batch_loss=losses.detach(),
+                    objective=objective.detach(),
+                    learning_rate=rate,
+                    gradients=True,
+                )
+            if self.step == self.total:
+                break
+            if self.snapshots.due(self.step):
+                self.snapshots.take(self.step, weights_of(self.engine))
+            if t.clip is not None:
+                clip_gradients(self.parameters, t.clip, by_seed=self.engine.name == "token")
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+            self.step += 1
+            self.average.add(self.step, self.parameters)
+            if folder is not None and self.step % t.checkpoint_every == 0 and self._finite():
+                self.seconds = time.monotonic() - began
+                save_checkpoint(folder, self._checkpoint())
+            if self.step % 20 == 0 or self.step == self.total:
+                progress.update(self.recipe.name, self.step)
+        self.average.apply(self.parameters)
+        if not self._finite():
+            raise diverged(self.step, objective, self.seeds, folder)
+        self.snapshots.take(self.step, weights_of(self.engine))
+        self.final = self.meter.measure(self.step)
+        self.seconds = time.monotonic() - began
+
+    def restore(self, folder: Path) -> None:
+        """Go to the last checkpoint in `folder`, if there is one."""
+        check_started(folder, self.recipe, self.inputs)
+        checkpoint = load_checkpoint(folder)
+        if checkpoint is None:
+            return
+        state, tensors = checkpoint.state, checkpoint.tensors
+        check_same(folder, self.recipe, len(self.seeds), state["recipe"], state["seeds"])
+        if state["start"] != self.digest:
+            raise InputError(
+                "the run in this folder started from other matrices",
+                received=str(folder),
+                advice="hand in the same arrays, or start again in another folder",
+            )
+        set_weights(self.engine, _under(tensors, "weights"))
+        for stream, saved in zip(self.streams, state["streams"], strict=True):
+            stream.restore(saved)
+        self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
+        self.average.count = state["averaged"]
+        device = self.recipe.training.device
+        self.snapshots.restore({name: value.numpy() for name, value in _under(tensors, "snapshots").items()})
+        self.average.sums = {name: value.to(device) for name, value in _under(tensors, "average").items()}
+        span = next((s for s in self.spans if s.first < self.step < s.last), None)
+        if span is not None:
+            self.optimizer = make_optimizer(self.recipe.training, span, self.parameters)
+            restore_optimizer(self.optimizer, _under(tensors, "optimizer"))
+
+    def _checkpoint(self) -> Checkpoint:
+        assert self.optimizer is not None
+        groups = {
+            "weights": weights_of(self.engine),
+            "optimizer": flatten_optimizer(self.optimizer),
+            "average": self.average.sums,
+            "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.state().items()},
+        }
+        tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "seeds": len(self.seeds),
+            "recipe": self.recipe.model_dump(),
+            "start": self.digest,
+            "streams": [stream.state() for stream in self.streams],
+            "averaged": self.average.count,
+            "rows": self.rows,
+        }
+        return Checkpoint(tensors, state)
+
+    def _finite(self) -> bool:
+        """A checkpoint must be a good one: the last update may have broken what the next loss would show."""
+        return all(bool(torch.isfinite(part).all()) for parts in self.parameters.values() for part in parts)
+
+    def record(self, command: str | None) -> RunRecord:
+        """What the finished run leaves."""
+        recipe, history = self.recipe, pd.DataFrame(self.rows).astype(float).astype({"seed": int, "step": int})
+        summary: dict[str, Any] = {
+            "name": recipe.name,
+            "description": recipe.description,
+            "seeds": len(self.seeds),
+            "steps": self.total,
+            "seconds": round(self.seconds, 3),
+            "engine": self.engine.name,
+            "engine_reason": why_not_reduced(recipe.model),
+            "frozen": sorted(self.engine.frozen),
+            "documents_skipped": sum(getattr(stream, "skipped", 0) for stream in self.streams),
+            "final": self.final,
+        }
+        if {"W_V", "W_K", "W_Q"} <= set(self.parameters):
+            runs = [find_stages(rows) for _, rows in history.groupby("seed")]
+            summary["stages"] = [{"seed": s, **stages.as_dict()} for s, stages in zip(self.seeds, runs, strict=True)]
+        manifest = Manifest(
+            created=now(),
+            command=command,
+            environment=describe_environment(),
+            options={"seeds": self.seeds, "threads": torch.get_num_threads()},
+            sources={
+                "start": f"sha256:{self.digest}",
+                "arrays": recipe.arrays,
+                "references": recipe.references,
+                "topics": {"number": self.topic_model.num_topics, "words": len(self.topic_model.vocabulary)},
+                **({"inputs": self.inputs} if self.inputs else {}),
+            },
+        )
+        weights = {name: value.cpu().numpy() for name, value in weights_of(self.engine).items()}
+        return RunRecord(recipe.model_dump(), manifest, history, weights, summary, self.snapshots.arrays())
+
+
+def _digest(weights: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode() + weights[name].cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _under(tensors: Mapping[str, Tensor], group: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{group}/"): value for name, value in tensors.items() if name.startswith(f"{group}/")}

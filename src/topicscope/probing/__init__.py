@@ -1,0 +1,31 @@
+"""Topic structure in pretrained models: from a model and text to a `ProbeResult`. The steps are in the sub-packages
+`tokens`, `hf`, `attention`, `statistics`, `embeddings`, `circuits`, `results` and `execution`."""
+
+from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeOptions
+from topicscope.probing.inputs import Documents, corpus_of, paths_of
+from topicscope.probing.probe import probe
+from topicscope.probing.topic_source import (
+    FittedTopics,
+    Given,
+    TopicSource,
+    configurations_of,
+    identity_of,
+    read_topics,
+    topics_from,
+)
+
+__all__ = [
+    "DEFAULT_THRESHOLDS",
+    "Documents",
+    "FittedTopics",
+    "Given",
+    "ProbeOptions",
+    "TopicSource",
+    "configurations_of",
+    "corpus_of",
+    "identity_of",
+    "paths_of",
+    "probe",
+    "read_topics",
+    "topics_from",
+]

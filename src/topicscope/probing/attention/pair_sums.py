@@ -1,0 +1,191 @@
+"""Sums of attention over pairs of words, per document, layer, head and pair class (Knowl 8).
+
+For a unit (sentence or passage) whose L tokens are attended, every ordered pair of words at two positions i ≠ j adds
+A_ij · L/100 to the sum of its class and 1 to its count; a causal model only has pairs with j <= i. The factor L/100
+is the paper's correction for length: a row of attention sums to 1 over L keys. A row i of a causal model sums to 1
+over its i+1 keys, so there A_ij · (i+1)/100 is summed as well (the position-corrected form). Where a word is several
+tokens and pieces are merged, A_ij is the attention to j summed over its tokens, from i averaged over its tokens.
+
+Axes: b unit of the batch, c configuration, k pair class, h head, w weighting of rows, d document.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from topicscope.probing.attention.dense_sums import DenseSums
+from topicscope.probing.attention.factored_sums import FactoredSums
+from topicscope.probing.attention.pair_blocks import BINNED, DISTANCE_EDGES, NUM_BAND_PAIRS, NUM_BINS, distance_bin
+from topicscope.probing.attention.positions import Side, text_side
+from topicscope.probing.attention.sinks import sink_keys, without_keys
+from topicscope.probing.attention.topic_lookup import TopicLookup
+from topicscope.probing.attention.word_pair_sums import WordPairs
+from topicscope.probing.hf import ModelView, NotFactored, PartSpec
+from topicscope.probing.tokens import AlignedUnit, Batch
+from topicscope.topics import NOT_A_WORD, PairClass
+
+__all__ = ["BINNED", "DISTANCE_EDGES", "NUM_BINS", "NUM_CLASSES", "PartSums", "distance_bin", "sum_attention"]
+
+NUM_CLASSES = len(PairClass)
+
+
+@dataclass
+class PartSums:
+    """Sums of one part of the model over some documents; float64 sums, int64 counts."""
+
+    part: PartSpec
+    heads: np.ndarray  # [document, configuration, layer, head, class] of the layers and heads that are read
+    corrected: np.ndarray | None  # the same with (i+1)/100 for L/100; causal parts only
+    counts: np.ndarray  # [document, configuration, class]
+    binned: np.ndarray  # [document, configuration, binned class, distance bin], mean over layers and heads
+    binned_counts: np.ndarray  # the same shape
+    banded: np.ndarray  # [document, configuration, binned class, band of the query · NUM_BANDS + band of the key]
+    banded_counts: np.ndarray  # the same shape
+    rows: np.ndarray  # [document, 3]: queries read; those left out for a NaN; 1 - Σ_k A_qk over the others (sinks)
+    word_pairs: WordPairs = field(default_factory=WordPairs)  # of all documents together; empty unless asked for
+
+    @classmethod
+    def zeros(cls, part: PartSpec, documents: int, configurations: int) -> "PartSums":
+        """Nothing summed yet."""
+        heads = np.zeros((documents, configurations, len(part.layers), len(part.heads), NUM_CLASSES))
+        bins, bands = ((documents, configurations, len(BINNED), n) for n in (NUM_BINS, NUM_BAND_PAIRS))
+        return cls(
+            part=part,
+            heads=heads,
+            corrected=np.zeros_like(heads) if part.causal else None,
+            counts=np.zeros((documents, configurations, NUM_CLASSES), dtype=np.int64),
+            binned=np.zeros(bins),
+            binned_counts=np.zeros(bins, dtype=np.int64),
+            banded=np.zeros(bands),
+            banded_counts=np.zeros(bands, dtype=np.int64),
+            rows=np.zeros((documents, 3)),
+        )
+
+    def add(self, document: np.ndarray, scale: np.ndarray, found: "_Found", *, word_pairs: bool) -> None:
+        """Add a batch: document [b] of each unit, scale [b] its L/100; word_pairs: keep these as well."""
+        for number, layer in enumerate(self.part.layers):
+            sums = found.layers[layer].numpy()  # [b, h, w, c, k]
+            plain = sums[:, :, 0].transpose(0, 2, 1, 3) * scale[:, None, None, None]
+            np.add.at(self.heads[:, :, number], document, plain)
+            if self.corrected is not None:
+                np.add.at(self.corrected[:, :, number], document, sums[:, :, 1].transpose(0, 2, 1, 3))
+        sums, counts = found.sums.binned()
+        sums, counts = sums * scale[:, None, None, None], counts.astype(np.int64)
+        np.add.at(self.counts, document, found.sums.counts)
+        for distance, band, values in (
+            (self.binned, self.banded, sums),
+            (self.binned_counts, self.banded_counts, counts),
+        ):
+            np.add.at(distance, document, values[..., :NUM_BINS])
+            np.add.at(band, document, values[..., NUM_BINS:])
+        np.add.at(self.rows, document, found.rows.numpy())
+        started = time.perf_counter()
+        for pairs in found.sums.topical_pairs() if word_pairs else ():
+            self.word_pairs.add(pairs.entries, pairs.attention * scale[pairs.unit], pairs.counts)
+        self.word_pairs.seconds += time.perf_counter() - started
+
+
+@dataclass
+class _Found:
+    """What one batch gives for one part: the sums of each layer, and what is counted once."""
+
+    sums: DenseSums | FactoredSums
+    layers: dict[int, torch.Tensor]
+    rows: torch.Tensor  # [b, 3], see `PartSums.rows`
+
+
+def sum_attention(
+    view: ModelView,
+    batches: Iterable[Batch],
+    units: Sequence[AlignedUnit],
+    document_of: np.ndarray,
+    lookup: TopicLookup,
+    *,
+    word_pairs: bool = False,
+    exclude_sinks: bool = False,
+) -> list[PartSums]:
+    """Pair sums of every part of the model over a chunk of whole documents.
+
+    document_of [unit]: index of each unit's document inside the chunk. word_pairs: whether sums of each pair of words
+    are kept as well, for shuffles. exclude_sinks: read as if
+    these keys did not exist (see `probing.attention.sinks`), by weights. The model runs once for all configurations,
+    one layer's attention alive at a time: in factors where `ModelView.can_be_factored`, by its weights otherwise. The
+    two agree up to rounding. Inside a unit sums are float32, across units float64.
+    """
+    documents = int(document_of.max()) + 1
+    totals = {p.name: PartSums.zeros(p, documents, len(lookup.configurations)) for p in view.parts}
+    for batch in batches:
+        texts = [units[unit] for unit in batch.unit_index]
+        sinks = {p.name: sink_keys(view, batch, p) for p in view.parts} if exclude_sinks else {}
+        found = _read(view, batch, texts, lookup, sinks)
+        document = document_of[np.asarray(batch.unit_index)]
+        length = batch.attention_mask.sum(1)
+        for name, part in found.items():
+            kept = length - sinks[name].sum(1) if exclude_sinks else length
+            totals[name].add(document, kept.cpu().numpy() / 100, part, word_pairs=word_pairs)
+    return list(totals.values())
+
+
+def _read(
+    view: ModelView,
+    batch: Batch,
+    texts: Sequence[AlignedUnit],
+    lookup: TopicLookup,
+    sinks: Mapping[str, torch.Tensor],
+) -> dict[str, _Found]:
+    if not sinks and view.can_be_factored(batch):
+        side = text_side(texts, batch.attention_mask, lookup, aligned=True)
+        try:
+            found, hear = _prepared(view, FactoredSums, side, {}, {})
+            view.run_factored(batch, hear)
+            return found
+        except NotFactored:
+            pass  # not at this length, or not in this precision: the weights themselves decide
+    side = text_side(texts, batch.attention_mask, lookup)
+    found, hear = _prepared(view, DenseSums, side, {}, sinks)
+    rows = view.run(batch, hear)
+    if any(bool(left_out.any()) for left_out in rows.not_a_number.values()):
+        # Which rows are lost is only known at the last layer: read again without them.
+        left_out_rows = {name: left_out.cpu() for name, left_out in rows.not_a_number.items()}
+        found, hear = _prepared(view, DenseSums, side, left_out_rows, sinks)
+        view.run(batch, hear)
+    for name, part in found.items():
+        part.rows[:, 1] = rows.not_a_number[name].sum(1)
+        part.rows[:, 2] = rows.missing[name]
+    return found
+
+
+def _prepared(
+    view: ModelView,
+    kind: Callable[[PartSpec, Side, Side, str], DenseSums | FactoredSums],
+    side: Side,
+    left_out: Mapping[str, torch.Tensor],
+    sinks: Mapping[str, torch.Tensor],
+) -> tuple[dict[str, _Found], Callable[[str, int, Any], None]]:
+    """Sums without anything yet, and what adds a layer to them. left_out[part] bool [b, q]: no word stands there.
+
+    sinks[part] bool [b, k]: keys that do not exist.
+    """
+    found = {}
+    for part in view.parts:
+        query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
+        if part.name in left_out:
+            query = query._replace(words=query.words.masked_fill(left_out[part.name], NOT_A_WORD))
+        if part.name in sinks:
+            # A word of several tokens goes where its first one does.
+            begins = (key.place + part.key_shift).clamp(max=key.place.shape[1] - 1)
+            key = key._replace(words=key.words.masked_fill(sinks[part.name].gather(1, begins), NOT_A_WORD))
+        rows = torch.zeros(len(side.words), 3, dtype=torch.float64)
+        rows[:, 0] = (side.rank > 0).sum(1)
+        found[part.name] = _Found(kind(part, query, key, view.device), {}, rows)
+
+    def hear(part: str, layer: int, attention: Any) -> None:
+        if part in sinks:
+            attention = without_keys(attention, sinks[part].to(attention.device))
+        found[part].layers[layer] = found[part].sums.layer(attention)
+
+    return found, hear

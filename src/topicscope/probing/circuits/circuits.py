@@ -1,0 +1,303 @@
+"""Static circuits: do a model's own matrices connect words of one topic? No text is read.
+
+Theorem 2 of the paper speaks of the blocks of W_V, Theorem 3 of W_K and W_Q. Their counterparts in a pretrained head
+are its OV and QK circuits between words (Elhage et al. 2021); see `circuit_weights` for what stands in them.
+"""
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from topicscope.errors import InputError, UnsupportedModelError
+from topicscope.lab import TopicTransformer
+from topicscope.probing.attention import Configuration
+from topicscope.probing.circuits.circuit_table import ALL_HEADS, circuit_rows, laboratory_rows
+from topicscope.probing.circuits.factors import layouts_of
+from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeOptions
+from topicscope.probing.hf import ModelView
+from topicscope.probing.inputs import view_of
+from topicscope.probing.topic_source import FittedTopics, Given, TopicSource, configurations_of, read_topics
+from topicscope.records import CIRCUITS, output_path, replaced_folder, write_bytes, write_json, write_text
+from topicscope.topics import TopicModel, Topics, WordList
+
+SCHEMA_VERSION = 1
+Circuit = Literal["OV", "QK"]
+
+
+@dataclass(frozen=True, eq=False)
+class CircuitResult:
+    """Same-topic minus different-topic means of every head's OV and QK circuit.
+
+    model: name and type. rows: see `circuit_table.circuit_rows`. notes: how to read them (what output embeddings were
+    used, what the scores leave out, the direct path); warnings: what a reader must know of these words and topics.
+    """
+
+    model: Mapping[str, str]
+    rows: pd.DataFrame
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    def table(self) -> pd.DataFrame:
+        """One row per layer (the sum of its heads' OV, the mean of their QK), threshold, place and circuit."""
+        return self.rows[self.rows["head"] == ALL_HEADS].drop(columns=["head", "kv_head"]).reset_index(drop=True)
+
+    def heads(self) -> pd.DataFrame:
+        """One row per head, threshold, place and circuit; layers and heads from 0."""
+        return self.rows[self.rows["head"] != ALL_HEADS].reset_index(drop=True)
+
+    def plot(
+        self,
+        circuit: Circuit = "OV",
+        *,
+        place: str | None = None,
+        part: str | None = None,
+        threshold: float | None = None,
+    ) -> Any:
+        """Layer × head map of z of one circuit; the last place, the first part and the middle threshold by default.
+
+        Raises:
+            InputError: no such rows.
+        """
+        from topicscope.report import circuit_map
+
+        return circuit_map(
+            self.heads(),
+            circuit=circuit,
+            place=place or self._places[-1],
+            part=part or self.rows["part"].iloc[0],
+            threshold=self._middle_threshold if threshold is None else threshold,
+            name=self.model["name"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `circuits.json` holds and `--json` prints."""
+        rows = [
+            {str(k): None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+            for row in self.rows.to_dict(orient="records")
+        ]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "circuits",
+            "model": dict(self.model),
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+            "rows": rows,
+        }
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write circuits.json, circuits.csv and a map of each circuit into a folder, at once.
+
+        Raises:
+            InputError: the folder is not empty and `overwrite` is false, cannot be written, or is a URL.
+        """
+        from topicscope.report import to_png
+
+        folder = output_path(folder)
+        with replaced_folder(folder, CIRCUITS, overwrite=overwrite) as staging:
+            write_json(staging / "circuits.json", self.to_dict())
+            write_text(staging / "circuits.csv", self.rows.to_csv(index=False))
+            for part in dict.fromkeys(self.rows["part"]):
+                for circuit in ("OV", "QK"):
+                    picture = to_png(self.plot(circuit, part=part))
+                    write_bytes(staging / f"{circuit.lower()}-{part}.png", picture)
+        return folder
+
+    @property
+    def _places(self) -> list[str]:
+        return list(dict.fromkeys(self.rows["place"]))
+
+    @property
+    def _middle_threshold(self) -> float:
+        usable = self.rows[self.rows["z"].notna()]
+        values = (self.rows if usable.empty else usable)["threshold"].unique()
+        return float(values[len(values) // 2])
+
+    def __str__(self) -> str:
+        threshold, place = self._middle_threshold, self._places[-1]
+        sentences = []
+        for part in dict.fromkeys(self.rows["part"]):
+            for circuit, name in (("OV", "values"), ("QK", "scores")):
+                rows = self.rows[(self.rows["part"] == part) & (self.rows["circuit"] == circuit)]
+                rows = rows[(rows["place"] == place) & (rows["head"] != ALL_HEADS)]
+                rows = at_threshold(rows, threshold)
+                more, less = stand_out(rows)
+                sentences.append(
+                    f"{circuit} ({name}), {part}: of {len(rows)} heads {more} connect same-topic words more than "
+                    f"others, {less} less"
+                )
+        return f"Circuits of {self.model['name']} between words\n" + "\n".join(sentences)
+
+    def _repr_html_(self) -> str:
+        shown = ["part", "threshold", "place", "circuit", "layer", "same", "different", "difference"]
+        shown += ["z", "z_banded", "z_turned"]
+        table = self.table()[shown].to_html(index=False, float_format="{:.3g}".format)
+        return f"<p>{html.escape(str(self)).replace(chr(10), '<br>')}</p>{table}"
+
+
+def stand_out(heads: pd.DataFrame) -> tuple[int, int]:
+    """How many heads connect same-topic words more than others, and how many less.
+
+    Both z (within frequency bands where they are known) and z_turned are beyond 4, on the same side: two-sided
+    p = 6e-5, Bonferroni's .05 over some 800 heads.
+    """
+    z, turned = heads["z_banded"].fillna(heads["z"]), heads["z_turned"]
+    return int(((z > Z) & (turned > Z)).sum()), int(((z < -Z) & (turned < -Z)).sum())
+
+
+def at_threshold(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
+    """Rows of one threshold; NaN: those of a word list, which has none."""
+    return rows[rows["threshold"].isna() if math.isnan(threshold) else rows["threshold"] == threshold]
+
+
+Z = 4.0
+
+
+def circuits(
+    model: str | PreTrainedModel | ModelView | TopicTransformer,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    topics: TopicSource | TopicModel,
+    threshold: tuple[float, ...] = DEFAULT_THRESHOLDS,
+    overlap: Literal["drop", "keep"] = "drop",
+    language: str = "en",
+    frequencies: Mapping[str, float] | None = None,
+    device: str = "cpu",
+    dtype: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: str | None = None,
+) -> CircuitResult:
+    """Same-topic minus different-topic means of the OV and QK circuit of every head, from the weights alone.
+
+        QK_ij = (W_Q x_i) · (W_K x_j) / √d_h     OV_ij = u_i · W_O W_V x_j,   i ≠ j distinct words of the topics
+
+    model: a name or folder, a live model with its tokenizer (its own output embeddings are used where it has a head;
+        the input embeddings stand in otherwise, and `notes` says so), or a laboratory `TopicTransformer`.
+    topics: a topics file, a word list, `Topics` or a `TopicModel`; nothing is fitted here. For a `TopicTransformer` the
+        `TopicModel` of its documents; threshold and overlap do not matter then.
+    frequencies: how often each word occurs, for shuffles within frequency bands. Topics that were fitted by topicscope
+        know the order of their words' frequencies, which is used unless this is given.
+
+    Raises:
+        InputError: topics that cannot be used, or no pair of words of one topic and of two.
+        UnsupportedModelError: a type of model whose matrices are not known.
+    """
+    if isinstance(model, TopicTransformer):
+        return _laboratory(model, topics)
+    options = ProbeOptions.checked(threshold=tuple(threshold), overlap=overlap, language=language)
+    given = _given(topics)
+    configurations = configurations_of(_fitted(given), options)
+    call = "topicscope.circuits(model, tokenizer, topics=…)"
+    view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code, call=call)
+    W_U = _head_of(model)
+    layouts = layouts_of(view)
+    frequencies = _ranks(given) if frequencies is None else frequencies
+    rows = circuit_rows(view, configurations, frequencies=frequencies, output_embeddings=W_U)
+    _require_pairs(rows, configurations, view.name)
+    notes = [_output_note(view, W_U)]
+    notes += [f"{part}: not in the scores: {layout.left_out}" for part, layout in layouts.items() if layout.left_out]
+    notes.append(
+        "layers beyond the first: the direct path from the embeddings, without what other layers add (Elhage et al., "
+        "2021)"
+    )
+    if rows["bands"].eq(0).all():
+        notes.append("the words' frequencies are not known, or the words are too few for bands: no z within bands")
+    warnings = dict.fromkeys(w for c in configurations for w in c.assignment.warnings)
+    return CircuitResult({"name": view.name, "type": view.model_type}, rows, tuple(notes), tuple(warnings))
+
+
+def circuits_of_probe(
+    view: ModelView, configurations: Sequence[Configuration], topics: tuple[Topics, ...]
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Rows for a probe's result, of the first topic seed only; a warning where the model's matrices are not known."""
+    first = [configuration for configuration in configurations if configuration.topic_seed == 0]
+    try:
+        return circuit_rows(view, first, frequencies=_ranks(topics)), ()
+    except UnsupportedModelError as error:
+        return pd.DataFrame(), (f"circuits were left out: {error.summary}",)
+
+
+def _laboratory(model: TopicTransformer, topics: TopicSource | TopicModel) -> CircuitResult:
+    source = topics.model if isinstance(topics, Topics) else topics
+    if not isinstance(source, TopicModel):
+        raise InputError(
+            "the circuits of a laboratory model need the topic model of its documents",
+            received=type(topics).__name__,
+            expected="topics=TopicModel",
+        )
+    words, tokens = len(source.vocabulary), model.weights()["W_E"].shape[1]
+    if tokens < words + 1:
+        raise InputError("the topic model has other words", received=f"{words} words", expected=f"{tokens - 1} words")
+    membership = source.members.T
+    rows = laboratory_rows(model, membership)
+    _require_pairs(rows, (), "the laboratory model")
+    notes = ("exact: the words' tokens through the layer's matrices; layers beyond the first: the direct path",)
+    return CircuitResult({"name": "laboratory", "type": "TopicTransformer"}, rows, notes)
+
+
+def _given(topics: TopicSource | TopicModel) -> Given:
+    if isinstance(topics, TopicModel):
+        topics = Topics(topics, {})
+    given = read_topics(topics)
+    if isinstance(given, int):
+        raise InputError(
+            "circuits need topics that are there already",
+            received=given,
+            expected="a topics file, a matrix or a word list",
+            advice="fit them: topicscope topics fit CORPUS --topics NUMBER --output topics.npz",
+        )
+    return given
+
+
+def _fitted(given: Given) -> FittedTopics:
+    assert not isinstance(given, int)
+    return FittedTopics((), given, {}) if isinstance(given, WordList) else FittedTopics(given, None, {})
+
+
+def _ranks(given: Given) -> dict[str, float] | None:
+    """Minus the rank of each word's frequency: topics fitted here list the most frequent word first."""
+    if (
+        isinstance(given, (int, WordList))
+        or not given
+        or not str(given[0].provenance.get("engine")).startswith("tomotopy")
+    ):
+        return None
+    return {word: -float(rank) for rank, word in enumerate(given[0].model.vocabulary.words)}
+
+
+def _head_of(model: str | PreTrainedModel | ModelView) -> torch.Tensor | None:
+    """The output embeddings of a live model with a head."""
+    if isinstance(model, (str, ModelView)):
+        return None
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    return None if head is None else head.weight.detach()
+
+
+def _output_note(view: ModelView, W_U: torch.Tensor | None) -> str:
+    projected = any(layout.project for layout in layouts_of(view).values())
+    if W_U is not None and not projected:
+        return "OV: output embeddings of the model's head"
+    if projected:
+        return "OV: the input embeddings, projected to the layers' width, stand for the output embeddings"
+    tied = bool(getattr(view._model.config, "tie_word_embeddings", False))
+    why = "tied to them in this type of model" if tied else "which this model does not tie to them: give the live model"
+    return f"OV: the input embeddings stand for the output embeddings, {why}"
+
+
+def _require_pairs(rows: pd.DataFrame, configurations: Sequence[Configuration], name: str) -> None:
+    if len(rows) and bool(((rows["pairs_same"] > 0) & (rows["pairs_different"] > 0)).any()):
+        return
+    words = max((len(c.assignment.words) for c in configurations), default=0)
+    counts = "none" if rows.empty else f"{rows['words'].max()} in {rows['topics'].max()} topics"
+    raise InputError(
+        "circuits need at least two topics with words, and two words of one topic",
+        received=f"words that are one token of the model: {counts} ({words} words in the topics)",
+        where=name,
+        advice="use topics of the model's language, more topics, or a larger --threshold",
+    )

@@ -1,0 +1,18 @@
+"""Running the forward passes of a probe shard by shard, resumable, here or on other machines."""
+
+from topicscope.probing.execution.executor import Elsewhere, ModelSource, ShardLost, ShardRead, left_out_warnings
+from topicscope.probing.execution.forward_pass import attention_pass, read_shard
+from topicscope.probing.execution.shard_reading import PassSpec
+from topicscope.probing.execution.state import Shard
+
+__all__ = [
+    "Elsewhere",
+    "ModelSource",
+    "PassSpec",
+    "Shard",
+    "ShardLost",
+    "ShardRead",
+    "attention_pass",
+    "left_out_warnings",
+    "read_shard",
+]

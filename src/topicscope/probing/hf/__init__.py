@@ -1,0 +1,28 @@
+"""Hugging Face models: families and their discovery, loading, `ModelView`, and how attention is read."""
+
+from topicscope.probing.hf.eager import ROW_SUM_TOLERANCE, aligned, evaluating
+from topicscope.probing.hf.external import LiveView, live_view
+from topicscope.probing.hf.families import PartSpec
+from topicscope.probing.hf.hooks import attention_modules, output_of
+from topicscope.probing.hf.loading import load_model, pinned
+from topicscope.probing.hf.model import view_model
+from topicscope.probing.hf.sdpa import Factors, NotFactored
+from topicscope.probing.hf.view import FIXED_POSITION, ModelView
+
+__all__ = [
+    "FIXED_POSITION",
+    "ROW_SUM_TOLERANCE",
+    "Factors",
+    "LiveView",
+    "ModelView",
+    "NotFactored",
+    "PartSpec",
+    "aligned",
+    "attention_modules",
+    "evaluating",
+    "live_view",
+    "load_model",
+    "output_of",
+    "pinned",
+    "view_model",
+]

@@ -1,0 +1,147 @@
+"""Attention in factors, through transformers' own registries of attention and mask functions.
+
+While `factored` is in force, a model that honours the registries calls `_attend` once for each layer. It computes what
+"sdpa" computes and hands out the factors of the attention. No code of a model is replaced. What cannot be told by
+factors (soft-capping, sinks, position biases, windows that cut) raises `NotFactored`; a model that ignores the
+registries makes no call at all, which the caller must notice.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface
+
+from topicscope.probing.hf.eager import Finished, LayerCalls, implementation
+from topicscope.probing.hf.families import PartPattern, PartSpec
+from topicscope.probing.hf.hooks import attention_modules
+from topicscope.probing.hf.log_sum_exp import attend
+
+NAME = "topicscope"
+
+
+class Factors(NamedTuple):
+    """The attention of one layer: A_ij = exp(scale · q_i·k_j - ℓ_i) where query i attends to key j.
+
+    query [b, h, L, d]; key [b, g, L, d], each of the g heads shared by h/g query heads; normaliser ℓ [b, h, L] in
+    float32. The caller knows where a query attends: to the tokens of its unit, in a causal part to those up to itself.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    normaliser: torch.Tensor
+    scale: float
+
+
+class NotFactored(Exception):  # noqa: N818 - no error: the other way of reading is taken
+    """This attention has no such factors; the message says why."""
+
+
+OnFactors = Callable[[str, int, Factors], None]
+_on_call: ContextVar[Callable[[torch.nn.Module, Factors], None]] = ContextVar("topicscope_on_call")
+
+
+@contextmanager
+def factored(
+    model: PreTrainedModel,
+    patterns: Sequence[PartPattern],
+    parts: Sequence[PartSpec],
+    on_factors: OnFactors,
+    calls: LayerCalls,
+    *,
+    whole: bool,
+) -> Iterator[None]:
+    """Inside, a forward pass hands the factors of every layer that is read to `on_factors(part, layer, factors)`.
+
+    The batch must be padded on the right, if at all. `Finished` ends the pass at the last layer that is read, unless
+    `whole`. Afterwards the model is as it was found.
+
+    Raises:
+        NotFactored: the model has no choice of attention functions.
+    """
+    # Otherwise transformers only logs a warning.
+    if not model._can_set_attn_implementation():
+        raise NotFactored("the model computes attention in its own way")
+    modules = zip(patterns, parts, strict=True)
+    part_of = {id(m): part for pattern, part in modules for m in attention_modules(model, pattern)}
+
+    def on_call(module: torch.nn.Module, factors: Factors) -> None:
+        part = part_of.get(id(module))
+        if part is None:
+            raise NotFactored("an attention module that belongs to no part")
+        layer = calls.number(part)
+        if layer is not None:
+            on_factors(part.name, layer, factors)
+        if calls.all_read and not whole:
+            raise Finished
+
+    token = _on_call.set(on_call)
+    try:
+        with implementation(model, NAME):
+            yield
+    finally:
+        _on_call.reset(token)
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' `sdpa_attention_forward`, with the factors handed to the reader in force."""
+    for name in ("softcap", "s_aux", "position_bias", "head_mask"):
+        if kwargs.get(name) is not None:
+            raise NotFactored(f"its scores are changed by {name}")
+    if attention_mask is not None and attention_mask.shape[2] > 1 and attention_mask.stride(2) != 0:
+        raise NotFactored("its mask differs from query to query")
+    if dropout or query.shape[2] != key.shape[2]:
+        raise NotFactored("it has dropout, or reads tokens from a cache")
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    looks_back = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    groups = query.shape[1] // key.shape[1]
+    keys, values = (t if groups == 1 else t.repeat_interleave(groups, 1) for t in (key, value))
+    causal = attention_mask is None and bool(looks_back) and query.shape[2] > 1
+    output, normaliser = attend(query, keys, values, attention_mask, causal, scale)
+    _on_call.get()(module, Factors(query, key, normaliser, scale))
+    return output.transpose(1, 2).contiguous(), None
+
+
+def _mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    *,
+    mask_function: Callable[..., torch.Tensor],
+    attention_mask: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    **_kwargs: Any,
+) -> torch.Tensor | None:
+    """The mask of keys [b, 1, q, k] without a row of its own for each query; None where order alone decides.
+
+    In a causal part padding on the right is later than every token, so it needs no mask.
+    """
+    first, last = torch.tensor(0, device=device), torch.tensor(q_length - 1, device=device)
+    if q_length != kv_length or not bool(mask_function(first, first, last, first)):
+        raise NotFactored("a window cuts its attention")
+    if q_length > 1 and not bool(mask_function(first, first, first, last)):
+        return None
+    if attention_mask is None or bool(attention_mask.all()):
+        return None
+    mask = torch.zeros(batch_size, 1, 1, kv_length, dtype=dtype, device=device)
+    mask.masked_fill_(~attention_mask[:, None, None].bool(), -torch.inf)
+    return mask.expand(-1, -1, q_length, -1)
+
+
+# Entries under a name of our own; they stand in nobody's way.
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, _mask)

@@ -1,0 +1,257 @@
+"""ModelView: one way to read attention and embeddings out of any supported Hugging Face model.
+
+Axes: b unit of the batch, h (query) head, q query position, k key position, L positions, d embedding width.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float32, Int64
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from topicscope.probing.hf.agreement import why_not_factored
+from topicscope.probing.hf.eager import (
+    Finished,
+    LayerCalls,
+    Rows,
+    aligned,
+    checked_attention,
+    eager,
+    evaluating,
+    unrolled,
+)
+from topicscope.probing.hf.families import Family, PartSpec
+from topicscope.probing.hf.hooks import hooked, output_of
+from topicscope.probing.hf.sdpa import NotFactored, OnFactors, factored
+from topicscope.probing.hf.weights_hash import hash_of_weights
+from topicscope.probing.tokens import Batch
+
+OnAttention = Callable[[str, int, torch.Tensor], None]
+Way = Literal["registry", "hooks"]
+# Where `embedding_output` puts every token: the first place that is a word's. Position 0 is the special token's own.
+FIXED_POSITION = 1
+_NO_WINDOW = 1_000_000  # tokenizers without a limit state a huge one
+
+
+class ModelView:
+    """A model's attention, layer by layer, and its embeddings; the model itself is left exactly as it was found.
+
+    name: hub name, folder or what the caller called it. model_type: e.g. "bert". parts: its stacks of attention.
+    max_length: longest input in tokens, specials included. kernel: the attention implementation the model was loaded
+    with; the weights are read under the eager one, which computes the same function. dtype: e.g. "float32".
+    paths: batches read by each way, "registry" (`run_factored`) or "hooks" (`run`).
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        family: Family,
+        name: str,
+        *,
+        hooks_only: bool = False,
+    ) -> None:
+        self._model = model
+        self._family = family
+        self.tokenizer = tokenizer
+        self.name = name
+        self.model_type = str(model.config.model_type)
+        self.parts: tuple[PartSpec, ...] = tuple(part.spec(model.config) for part in family.parts)
+        self.max_length = _window(model.config, tokenizer, family)
+        self.kernel = str(model.config._attn_implementation)
+        self.paths: dict[Way, int] = {"registry": 0, "hooks": 0}
+        # Why attention cannot be read in factors; "" where it can, None before the first trial.
+        self._not_factored: str | None = "only hooks were asked for" if hooks_only else None
+
+    @property
+    def device(self) -> str:
+        """Where the model computes."""
+        return str(self._embedding.weight.device)
+
+    @property
+    def path(self) -> str:
+        """How attention was read so far: "registry", "hooks" or, where it depended on the batch, "registry, hooks"."""
+        return ", ".join(way for way, readings in self.paths.items() if readings)
+
+    @property
+    def dtype(self) -> str:
+        """Precision of the model's weights."""
+        return str(self._model.dtype).removeprefix("torch.")
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the base model."""
+        return sum(parameter.numel() for parameter in self._model.parameters())
+
+    def weights_hash(self) -> str:
+        """Sha256 of the parameters, see `hash_of_weights`."""
+        return hash_of_weights(self._model)
+
+    def run(self, batch: Batch, on_attention: OnAttention) -> Rows:
+        """Hand the attention of every part and layer that is read to `on_attention(part, layer, attention)`.
+
+        attention [b, h, q, k]: float32 probabilities of the heads that are read, valid until the call returns; rows
+        of attended queries sum to 1 over attended keys. Only one layer is alive at a time. A sequence-to-sequence
+        decoder reads the batch's own tokens moved one to the right behind its start token (as BART is trained; see
+        `PartSpec.query_shift`), with the last token left out. Whichever side is padded, tokens get the positions they
+        have without padding. Returns what was seen of the rows, for the batch as given. Evaluation mode, attention
+        implementation and hooks are put back afterwards, also after an exception.
+
+        Raises:
+            RunError: a layer whose attention is missing, of a wrong shape, whose rows do not sum to 1 or, in a causal
+                part, that looks ahead; the message names layer and model.
+        """
+        input_ids, mask, start = self._aligned(batch)
+        padded_left = bool(start.any())
+        rows = Rows(self.parts, batch.attention_mask.to(self.device))
+
+        def deliver(part: PartSpec, layer: int, attention: torch.Tensor | None) -> None:
+            where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
+            checked = checked_attention(attention, part, mask, where)
+            checked = checked if part.only_heads is None else checked[:, list(part.heads)]
+            on_attention(part.name, layer, rows.see(part, unrolled(checked, start) if padded_left else checked))
+
+        calls = LayerCalls(self.parts)
+        hooks = hooked(self._model, self._family.parts, self.parts, deliver, calls)
+        with torch.inference_mode(), evaluating(self._model), eager(self._model), hooks:
+            try:
+                self._model(**self._inputs(input_ids, mask))
+                calls.check(self.name)
+            except Finished:
+                pass
+        self.paths["hooks"] += 1
+        return rows
+
+    def run_factored(self, batch: Batch, on_factors: OnFactors, *, whole: bool = False) -> None:
+        """Hand the factors of the attention of every part and layer that is read to `on_factors(part, layer, factors)`.
+
+        What the factors say is what `run` hands out (see `Factors`), with every head and at the price of a plain
+        forward pass; padding stands on the right. The pass ends at the attention of the last layer that is read,
+        since nothing after it is wanted, unless `whole`. What must be put back is, as in `run`.
+
+        Raises:
+            NotFactored: the model does not ask the registries once for each layer, or its attention at this length
+                has no factors. Some layers may have been handed out already.
+        """
+        input_ids, mask, _ = self._aligned(batch)
+        calls = LayerCalls(self.parts)
+        listening = factored(self._model, self._family.parts, self.parts, on_factors, calls, whole=whole)
+        with torch.inference_mode(), evaluating(self._model), listening:
+            try:
+                self._model(**self._inputs(input_ids, mask))
+            except Finished:
+                self.paths["registry"] += 1
+                return
+        if not calls.complete:
+            raise NotFactored("the model does not ask the registry of attention functions once for each layer")
+
+    def can_be_factored(self, batch: Batch) -> bool:
+        """Whether to try `run_factored`: on the beginning of one unit it says the same as `run`.
+
+        The rule: the registry, if the model honours it and the two agree in every layer and head; hooks otherwise.
+        It is tried once for each view; a batch of which `run_factored` cannot be had is still to be read by `run`.
+        """
+        if self._not_factored is None:
+            paths = dict(self.paths)
+            run_whole = partial(self.run_factored, whole=True)
+            self._not_factored = why_not_factored(self.run, run_whole, batch, self.parts, self.dtype)
+            self.paths = paths  # the trial is no reading
+        return self._not_factored == ""
+
+    def only(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> "ModelView":
+        """A view of the same model that reads only these layers and heads (numbered from 0) of every part.
+
+        Raises:
+            InputError: a layer or head that a part does not have.
+        """
+        view = copy.copy(self)
+        view.paths = {"registry": 0, "hooks": 0}
+        view.parts = tuple(part.only(layers, heads, self.name) for part in self.parts)
+        return view
+
+    def embedding_matrix(self) -> Float32[torch.Tensor, "token d"]:
+        """The input embeddings as they are stored, on the CPU."""
+        return self._embedding.weight.detach().float().cpu()
+
+    def embedding_output(
+        self, token_ids: Int64[torch.Tensor, " token"], position: int = FIXED_POSITION
+    ) -> Float32[torch.Tensor, "token d"]:
+        """Output of the embedding layer for each token, all put at one fixed position, on the CPU.
+
+        It holds the word, position and token-type embeddings and the layer norm where the family has them. ALBERT's
+        and ELECTRA's projection to the width of the blocks is not part of it, so that the space is that of
+        `embedding_matrix`. In GPT-2 and Llama it is what enters the first block.
+        """
+        if not len(token_ids):
+            return self.embedding_matrix()[:0]
+        found = []
+        with torch.inference_mode(), evaluating(self._model):
+            for ids in torch.split(token_ids.to(self.device), 4096):
+                # What stands before the token does not matter: the embedding layer works token by token. It must
+                # not be the padding token, since RoBERTa numbers its positions by counting the others.
+                pair = torch.stack([torch.full_like(ids, self._filler_id)] * position + [ids], 1)
+                inputs = self._inputs(pair, torch.ones_like(pair))
+                output = output_of(self._model, self._family.embedding_layer, inputs)
+                found.append(output[:, position].float().cpu())
+        return torch.cat(found).clone()
+
+    def randomised(self, seed: int) -> "ModelView":
+        """The same architecture with fresh random weights by the model's own scheme of initialisation.
+
+        Equal seeds give equal weights; the global random state is left untouched.
+        """
+        config = copy.deepcopy(self._model.config)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(seed)
+            model = type(self._model)._from_config(  # type: ignore[no-untyped-call]
+                config, dtype=self._model.dtype, attn_implementation=config._attn_implementation
+            )
+        name = f"{self.name} (random weights, seed {seed})"
+        view = ModelView(model.to(self.device).eval(), self.tokenizer, self._family, name)
+        view.parts, view._not_factored = self.parts, self._not_factored
+        return view
+
+    def _aligned(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tokens and mask with the padding on the right, on the model's device, and by how far each row was moved."""
+        assert batch.input_ids.shape[1] <= self.max_length, "a unit is longer than the model's window"
+        ids, mask, start = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
+        return ids.masked_fill(mask == 0, self._pad_id), mask, start
+
+    @property
+    def _embedding(self) -> torch.nn.Embedding:
+        embedding = self._model.get_input_embeddings()
+        assert isinstance(embedding, torch.nn.Embedding)
+        return embedding
+
+    @property
+    def _pad_id(self) -> int:
+        return int(self._model.config.pad_token_id or 0)
+
+    @property
+    def _filler_id(self) -> int:
+        return 0 if self._pad_id != 0 else 1
+
+    def _inputs(self, input_ids: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
+        inputs: dict[str, Any] = {
+            "input_ids": input_ids,
+            "attention_mask": mask,
+            "output_attentions": False,
+            "output_hidden_states": False,
+        }
+        if self._family.shifts_text:
+            moved = input_ids.roll(1, 1)
+            moved[:, 0] = self._model.config.decoder_start_token_id
+            inputs |= {"decoder_input_ids": moved, "decoder_attention_mask": mask}
+        if "use_cache" in inspect.signature(self._model.forward).parameters:
+            inputs["use_cache"] = False
+        return inputs
+
+
+def _window(config: Any, tokenizer: PreTrainedTokenizerBase, family: Family) -> int:
+    positions = family.window(config)
+    limit = int(min(tokenizer.model_max_length, _NO_WINDOW))
+    return min(positions, limit) if limit < _NO_WINDOW else positions

@@ -1,0 +1,43 @@
+"""What a probe returns: `ProbeResult`, its tables, summary and figures, and comparisons of several."""
+
+from topicscope.probing.results.compare import compare
+from topicscope.probing.results.document_table import (
+    STATE,
+    DocumentShards,
+    DocumentTable,
+    load_state,
+    save_state,
+    temporary_shards,
+)
+from topicscope.probing.results.paper import paper_rows
+from topicscope.probing.results.result import ProbeResult
+from topicscope.probing.results.summary import headline_of_parts
+from topicscope.probing.results.tables import (
+    attention_rows,
+    control_rows,
+    document_rows,
+    head_rows,
+    result_table,
+    with_key_value_heads,
+    with_sinks_excluded,
+)
+
+__all__ = [
+    "STATE",
+    "DocumentShards",
+    "DocumentTable",
+    "ProbeResult",
+    "attention_rows",
+    "compare",
+    "control_rows",
+    "document_rows",
+    "head_rows",
+    "headline_of_parts",
+    "load_state",
+    "paper_rows",
+    "result_table",
+    "save_state",
+    "temporary_shards",
+    "with_key_value_heads",
+    "with_sinks_excluded",
+]

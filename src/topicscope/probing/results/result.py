@@ -1,0 +1,294 @@
+"""ProbeResult: what a probe found, as tables, on disk and in a notebook."""
+
+import base64
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from topicscope.errors import InputError
+from topicscope.probing.attention import top_heads
+from topicscope.probing.circuits import ALL_HEADS
+from topicscope.probing.results.distances import distances
+from topicscope.probing.results.document_table import DocumentTable
+from topicscope.probing.results.result_rows import frame_of, records_of, undamaged, without_nan
+from topicscope.records import (
+    PROBE,
+    Manifest,
+    output_path,
+    read_json,
+    read_npz,
+    replaced_folder,
+    result_path,
+    write_bytes,
+    write_json,
+    write_npz,
+    write_text,
+)
+from topicscope.topics import Topics, load_topics, save_topics
+
+SCHEMA_VERSION = 1
+RESULT, DOCUMENTS = "result.json", "documents.parquet"
+CIRCUITS = "circuits.csv"
+EMBEDDING_MAP = "embedding_map.npz"
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeResult:
+    """Topic structure measured in one model.
+
+    costs: seconds that collecting word pairs and shuffling topics took; not saved, so that equal runs are equal files.
+
+    headline: the one-sentence answer with its numbers; model: what was probed; coverage: every count of what was
+    kept and dropped; warnings: what a reader must know; interrupted: the run was stopped and holds only what was done;
+    moments: arrays by name, from which every attention figure follows; topics: one `Topics` per topic seed (empty
+    for a labelled word list); circuits: OV and QK of every head for the first topic seed (see
+    `circuit_table.circuit_rows`), empty where a type's matrices are not known; embedding_map: similarities of words in
+    the order of their topics (see `embedding_map`), empty where there are none.
+    """
+
+    headline: Mapping[str, Any]
+    model: Mapping[str, Any]
+    rows: pd.DataFrame
+    head_table: pd.DataFrame
+    controls: pd.DataFrame
+    embeddings: pd.DataFrame
+    document_table: DocumentTable
+    coverage: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    interrupted: bool
+    manifest: Manifest
+    moments: Mapping[str, np.ndarray]
+    topics: tuple[Topics, ...] = field(default=(), repr=False)
+    head_examples: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    costs: Mapping[str, float] = field(default_factory=dict, repr=False)
+    circuits: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
+    embedding_map: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was done: nobody stopped the run, and no document had to be left out."""
+        return not self.interrupted and not self.coverage.get("left_out")
+
+    def table(self) -> pd.DataFrame:
+        """One row per threshold and part (source "measured"), then the paper's rows (source "paper").
+
+        Attention columns are ratios of mean A_ij · L/100 of same-topic to different-topic pairs (Knowl 8); `_se` is
+        clustered by source document. Missing values are NaN.
+        """
+        return self.rows.copy()
+
+    def heads(self) -> pd.DataFrame:
+        """One row per part, threshold, layer and head (both from 0), with the clustered error of each ratio.
+
+        What else each head attends to stands in the columns of `head_profile`, read from `profile_units` units.
+        """
+        return self.head_table.copy()
+
+    def top_heads(self, number: int = 10, *, part: str | None = None, threshold: float | None = None) -> pd.DataFrame:
+        """The heads with the largest ratio of distinct words, those of the headline's part and threshold unless given.
+
+        example: for the 200 best of the headline, the sampled text in which the head attends most to different words
+        of one topic; pairs: its strongest pairs, "query → key share"; both None elsewhere. More of each, with the
+        topics of all words, is in `head_examples`.
+        """
+        headline_part, headline_threshold = self.headline["part"], _or_nan(self.headline["threshold"])
+        part = headline_part if part is None else part
+        threshold = headline_threshold if threshold is None else threshold
+        table = top_heads(self.head_table, number, part=part, threshold=threshold).reset_index(drop=True)
+        same = threshold == headline_threshold or (math.isnan(threshold) and math.isnan(headline_threshold))
+        found = {(e["part"], e["layer"], e["head"]): e for e in self.head_examples if same}
+        examples = [found.get(key) for key in zip(table["part"], table["layer"], table["head"], strict=True)]
+        table["example"] = [None if e is None else e["text"] for e in examples]
+        table["pairs"] = [None if e is None else _pairs_named(e) for e in examples]
+        return table
+
+    @property
+    def documents(self) -> pd.DataFrame:
+        """One row per document, part, threshold and topic seed, read from disk on every access."""
+        with undamaged(self.document_table.files[0].parent):
+            return self.document_table.read()
+
+    def lies_in(self, folder: Path) -> bool:
+        """Whether the result was read from `folder`."""
+        return self.document_table.files == [folder / DOCUMENTS]
+
+    def moved(self, folder: Path) -> "ProbeResult":
+        """The same result, whose document table is in `folder`."""
+        return replace(self, document_table=DocumentTable([folder / DOCUMENTS]))
+
+    def plot(self, kind: str = "heads", *, columns: Literal["single", "double"] | None = None, **more: Any) -> Any:
+        """A matplotlib figure; columns: as wide as one or two columns of a paper.
+
+        kind: one of `topicscope.probing.results.plots.KINDS`, each with its own options: part and threshold (those of
+        the headline unless given), circuit ("OV", "QK"), layer and head.
+
+        Raises:
+            InputError: no such kind, or the result lacks what it would show.
+        """
+        from topicscope.probing.results.plots import draw_probe
+
+        return draw_probe(self, kind, columns, **more)[1]
+
+    def plot_data(self, kind: str = "heads", **more: Any) -> Any:
+        """The numbers that `plot` shows: a DataFrame, or arrays by name for a matrix."""
+        from topicscope.probing.results.plots import draw_probe
+
+        return draw_probe(self, kind, **more)[0]
+
+    def distances(self, *, part: str | None = None, threshold: float | None = None) -> pd.DataFrame:
+        """Mean attention by distance and class of word pair, see `probing.results.distances`; over all topic seeds.
+
+        Raises:
+            InputError: no such part or threshold.
+        """
+
+        return distances(
+            self.moments,
+            self.coverage["pairs"],
+            self.headline["part"] if part is None else part,
+            self.headline["threshold"] if threshold is None else threshold,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `result.json` holds and `--json` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "probe",
+            "headline": without_nan(self.headline),
+            "model": dict(self.model),
+            "table": records_of(self.rows),
+            "controls": records_of(self.controls),
+            "embeddings": records_of(self.embeddings),
+            "circuits": records_of(self._layer_circuits()),
+            "head_examples": [dict(example) for example in self.head_examples],
+            "topics": self._top_words(),
+            "coverage": dict(self.coverage),
+            "warnings": list(self.warnings),
+            "interrupted": self.interrupted,
+            "manifest": self.manifest.model_dump(),
+        }
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write to a folder result.json, heads.csv, documents.parquet, *.npz, heads.png and report.html.
+
+        Everything is written beside the folder first and moved into place at once.
+
+        Raises:
+            InputError: the folder is not empty and `overwrite` is false, cannot be written, or is a URL.
+        """
+        from topicscope.report import to_png, write_probe
+
+        folder = output_path(folder)
+        with replaced_folder(folder, PROBE, overwrite=overwrite) as staging:
+            write_json(staging / RESULT, self.to_dict())
+            write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
+            self.document_table.write(staging / DOCUMENTS)
+            write_npz(staging / "moments.npz", self.moments)
+            if self.embedding_map:
+                write_npz(staging / EMBEDDING_MAP, self.embedding_map)
+            if len(self.circuits):
+                write_text(staging / CIRCUITS, self.circuits.to_csv(index=False))
+            for index, topics in enumerate(self.topics):
+                save_topics(staging / _topics_name(index), topics)
+            write_bytes(staging / "heads.png", to_png(self.plot("heads")))
+            write_probe(staging)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "ProbeResult":
+        """Read a folder that `save` or `--out` wrote.
+
+        Raises:
+            InputError: no such result, another kind of result, another schema version, a damaged one, or a URL.
+        """
+        folder = result_path(folder)
+        with undamaged(folder):
+            return cls._loaded(folder)
+
+    @classmethod
+    def _loaded(cls, folder: Path) -> "ProbeResult":
+        record = read_json(folder / RESULT)
+        if record.get("kind") != "probe" or record.get("schema_version") != SCHEMA_VERSION:
+            raise InputError(
+                "not a probe result this version can read",
+                received={"kind": record.get("kind"), "schema_version": record.get("schema_version")},
+                expected={"kind": "probe", "schema_version": SCHEMA_VERSION},
+                where=str(folder / RESULT),
+            )
+        topic_files = [folder / _topics_name(i) for i in range(len(list(folder.glob("topics*.npz"))))]
+        return cls(
+            headline=record["headline"],
+            model=record["model"],
+            rows=frame_of(record["table"]),
+            head_table=pd.read_csv(folder / "heads.csv"),
+            controls=frame_of(record["controls"]),
+            embeddings=frame_of(record["embeddings"]),
+            document_table=DocumentTable([folder / DOCUMENTS]),
+            coverage=record["coverage"],
+            warnings=tuple(record["warnings"]),
+            interrupted=record["interrupted"],
+            manifest=Manifest.model_validate(record["manifest"]),
+            moments=read_npz(folder / "moments.npz"),
+            topics=tuple(load_topics(path) for path in topic_files),
+            head_examples=tuple(record.get("head_examples", ())),
+            circuits=pd.read_csv(folder / CIRCUITS) if (folder / CIRCUITS).is_file() else pd.DataFrame(),
+            embedding_map=read_npz(folder / EMBEDDING_MAP) if (folder / EMBEDDING_MAP).is_file() else {},
+        )
+
+    def _layer_circuits(self) -> pd.DataFrame:
+        """The rows of whole layers; those of heads are in circuits.csv."""
+        return self.circuits[self.circuits["head"] == ALL_HEADS] if len(self.circuits) else self.circuits
+
+    def _top_words(self, number: int = 10) -> list[dict[str, Any]]:
+        if not self.topics:
+            return []
+        coherence = self.topics[0].provenance.get("coherence", {}).get("topics", [])
+        rows: list[dict[str, Any]] = [
+            {"topic": t, "words": words} for t, words in enumerate(self.topics[0].top_words(number))
+        ]
+        return (
+            [row | {"npmi": found["npmi"]} for row, found in zip(rows, coherence, strict=True)] if coherence else rows
+        )
+
+    def __str__(self) -> str:
+        return str(self.headline["text"])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer, the measured rows and the head map as a picture that needs no script."""
+        from topicscope.report import to_png
+
+        shown = [
+            "part",
+            "threshold",
+            "verdict",
+            "permutation_p",
+            "attention_ratio",
+            "attention_ratio_se",
+            "attention_ratio_distinct",
+        ]
+        shown += ["control_attention_ratio_low", "control_attention_ratio_high", "embedding_cosine_layer_ratio"]
+        measured = self.rows[self.rows["source"] == "measured"]
+        table = measured[shown].to_html(index=False, float_format="{:.3f}".format)
+        picture = base64.b64encode(to_png(self.plot("heads"))).decode("ascii")
+        return (
+            f"<p>{html.escape(str(self))}</p>{table}"
+            f'<img alt="attention ratio of every layer and head" src="data:image/png;base64,{picture}">'
+        )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _pairs_named(example: Mapping[str, Any]) -> str:
+    return ", ".join(f"{pair['query']} → {pair['key']} {pair['attention']:.2f}" for pair in example["pairs"])
+
+
+def _topics_name(index: int) -> str:
+    return "topics.npz" if index == 0 else f"topics-{index}.npz"

@@ -1,0 +1,298 @@
+"""The tables of a probe, made from moments: one row per threshold and part, per head, per document, per control."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from topicscope.probing.attention import Configuration, PartSums
+from topicscope.probing.hf import PartSpec
+from topicscope.probing.results.paper import paper_rows
+from topicscope.probing.statistics import (
+    DIFFERENT,
+    DISTINCT,
+    PAIRED,
+    TESTED,
+    Estimate,
+    PartMoments,
+    PermutationTest,
+    attention_verdict,
+    over_topic_seeds,
+)
+from topicscope.topics import PairClass
+
+EMBEDDING_COLUMNS = [
+    f"embedding_{kind}_{place}_{quantity}"
+    for place in ("raw", "layer")
+    for kind in ("cosine", "dot")
+    for quantity in ("same", "different", "difference", "ratio")
+]
+ATTENTION_RATIOS = (
+    "attention_ratio",
+    "attention_ratio_distinct",
+    "attention_ratio_distance_matched",
+    "attention_ratio_distinct_distance_matched",
+    "attention_ratio_distinct_frequency_matched",
+    "attention_ratio_position_corrected",
+)
+# What random weights show, beside the plain ratio.
+OTHER_CONTROLS = ("attention_ratio_position_corrected", TESTED)
+# What is measured again with `--exclude-sinks`.
+WITHOUT_SINKS = ("attention_ratio", TESTED)
+COLUMNS = [
+    "source",
+    "model",
+    "part",
+    "threshold",
+    "pairs_same",
+    "pairs_different",
+    *[f"{name}{end}" for name in ATTENTION_RATIOS for end in ("", "_se", "_low", "_high")],
+    *[f"{name}_sinks_excluded{end}" for name in WITHOUT_SINKS for end in ("", "_se", "_low", "_high")],
+    "attention_ratio_topic_sd",
+    "control_attention_ratio",
+    "control_attention_ratio_se",
+    "control_attention_ratio_low",
+    "control_attention_ratio_high",
+    *[f"control_{name}{end}" for name in OTHER_CONTROLS for end in ("", "_low", "_high")],
+    "permutation_statistic",
+    "permutation_z",
+    "permutation_p",
+    "verdict",
+    *EMBEDDING_COLUMNS,
+]
+
+
+def ratios(moments: PartMoments, configuration: int, causal: bool) -> dict[str, Estimate]:
+    """Every pooled attention ratio of one configuration, by column name."""
+    undefined = Estimate(math.nan, math.nan, moments.documents, "only causal parts have a position-corrected ratio")
+    return {
+        "attention_ratio": moments.ratio(configuration),
+        "attention_ratio_distinct": moments.ratio(configuration, DISTINCT),
+        "attention_ratio_distance_matched": moments.matched(configuration),
+        "attention_ratio_distinct_distance_matched": moments.matched(configuration, DISTINCT),
+        "attention_ratio_distinct_frequency_matched": moments.frequency_matched(configuration, DISTINCT),
+        "attention_ratio_position_corrected": moments.ratio(configuration, corrected=True) if causal else undefined,
+    }
+
+
+def by_threshold(configurations: Sequence[Configuration]) -> dict[float | None, list[int]]:
+    """Indices of the configurations of each threshold: one for each topic seed."""
+    groups: dict[float | None, list[int]] = {}
+    for index, configuration in enumerate(configurations):
+        groups.setdefault(configuration.threshold, []).append(index)
+    return groups
+
+
+def attention_rows(
+    moments: Mapping[str, PartMoments], causal: Mapping[str, bool], configurations: Sequence[Configuration]
+) -> list[dict[str, Any]]:
+    """One row per part and threshold: ratios averaged over topic seeds.
+
+    The standard errors of the seeds are averaged as well: the seeds share their documents, so averaging over them does
+    not make the document error smaller. The spread over seeds stands in `attention_ratio_topic_sd`, and the 95 %
+    intervals hold both (`over_topic_seeds`).
+    """
+    rows = []
+    for part, part_moments in moments.items():
+        for threshold, members in by_threshold(configurations).items():
+            counts = np.stack([part_moments.counts(c) for c in members]).mean(0)
+            estimates = [ratios(part_moments, c, causal[part]) for c in members]
+            row: dict[str, Any] = {
+                "part": part,
+                "threshold": math.nan if threshold is None else threshold,
+                "pairs_same": float(sum(counts[k] for k in PAIRED)),
+                "pairs_different": float(sum(counts[k] for k in DIFFERENT)),
+            }
+            for name in ATTENTION_RATIOS:
+                found = over_topic_seeds([e[name] for e in estimates])
+                row |= {name: found.value, f"{name}_se": found.se, f"{name}_low": found.low, f"{name}_high": found.high}
+                if name == "attention_ratio":
+                    row["attention_ratio_topic_sd"] = found.sd
+            rows.append(row)
+    return rows
+
+
+def with_sinks_excluded(
+    rows: Sequence[Mapping[str, Any]], without: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """`attention_rows` with what they are `without` sinks, in columns of their own."""
+    return [
+        row
+        | {
+            f"{name}_sinks_excluded{end}": other[f"{name}{end}"]
+            for name in WITHOUT_SINKS
+            for end in ("", "_se", "_low", "_high")
+        }
+        for row, other in zip(map(dict, rows), without, strict=True)
+    ]
+
+
+def control_columns(controls: pd.DataFrame, part: str, threshold: float) -> dict[str, float]:
+    """Mean over random initialisations, its standard error, and the t-interval of that mean."""
+    if controls.empty:
+        return {}
+    chosen = controls[(controls["part"] == part) & _same_threshold(controls["threshold"], threshold)]
+    columns: dict[str, float] = {}
+    for source in ("attention_ratio", *OTHER_CONTROLS):
+        values = chosen[source].dropna().to_numpy(dtype=float)
+        if len(values) == 0:
+            continue
+        mean = float(values.mean())
+        error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+        half = float(stdtrit(len(values) - 1, 0.975)) * error if len(values) > 1 else math.nan
+        columns |= {
+            f"control_{source}": mean,
+            f"control_{source}_low": mean - half,
+            f"control_{source}_high": mean + half,
+        }
+        if source == "attention_ratio":
+            columns["control_attention_ratio_se"] = error
+    return columns
+
+
+def embedding_columns(embeddings: pd.DataFrame, threshold: float) -> dict[str, float]:
+    """The sixteen embedding columns of one threshold, averaged over topic seeds."""
+    if embeddings.empty:
+        return {}
+    chosen = embeddings[_same_threshold(embeddings["threshold"], threshold)]
+    columns = {}
+    for (place, kind), rows in chosen.groupby(["place", "kind"]):
+        for quantity in ("same", "different", "difference", "ratio"):
+            columns[f"embedding_{kind}_{place}_{quantity}"] = float(rows[quantity].mean(skipna=False))
+    return columns
+
+
+def permutation_columns(
+    tests: Mapping[tuple[str, float | None], PermutationTest], part: str, threshold: float
+) -> dict[str, float]:
+    """The columns about shuffled topics; none where topics were not shuffled."""
+    test = tests.get((part, None if math.isnan(threshold) else threshold))
+    if test is None:
+        return {}
+    return {"permutation_statistic": test.statistic, "permutation_z": test.z, "permutation_p": test.p_value}
+
+
+def result_table(
+    model: str,
+    attention: Sequence[Mapping[str, Any]],
+    controls: pd.DataFrame,
+    embeddings: pd.DataFrame,
+    tests: Mapping[tuple[str, float | None], PermutationTest],
+) -> pd.DataFrame:
+    """`ProbeResult.table()`: the measured rows, each with its verdict, then the paper's.
+
+    tests: the shuffles of each part and threshold.
+    """
+    measured = []
+    for attended in attention:
+        part, threshold = attended["part"], attended["threshold"]
+        row = {
+            "source": "measured",
+            "model": model,
+            **attended,
+            **control_columns(controls, part, threshold),
+            **embedding_columns(embeddings, threshold),
+            **permutation_columns(tests, part, threshold),
+        }
+        measured.append(row | {"verdict": attention_verdict(row)[0]})
+    return pd.DataFrame([*measured, *paper_rows()]).reindex(columns=COLUMNS)
+
+
+def head_rows(
+    moments: Mapping[str, PartMoments], causal: Mapping[str, bool], configurations: Sequence[Configuration]
+) -> pd.DataFrame:
+    """One row per part, threshold, layer and head, averaged over topic seeds; means are of A_ij · L/100."""
+    frames = []
+    for part, part_moments in moments.items():
+        for threshold, members in by_threshold(configurations).items():
+            seeds = [_heads_of(part_moments, c, causal[part]) for c in members]
+            frame = seeds[0].copy()
+            averaged = [column for column in frame.columns if column not in ("layer", "head")]
+            frame[averaged] = np.mean([seed[averaged].to_numpy(dtype=float) for seed in seeds], axis=0)
+            frame.insert(0, "part", part)
+            frame.insert(1, "threshold", math.nan if threshold is None else threshold)
+            frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def with_key_value_heads(frame: pd.DataFrame, parts: Sequence[PartSpec]) -> pd.DataFrame:
+    """The head table with the model's own numbers of layers and heads, where only some were read, and the key-value
+    head that each query head reads; shared ones make a group.
+    """
+    specs = {part.name: part for part in parts}
+    frame["layer"] = [specs[part].layers[i] for part, i in zip(frame["part"], frame["layer"], strict=True)]
+    frame["head"] = [specs[part].heads[i] for part, i in zip(frame["part"], frame["head"], strict=True)]
+    shared = [specs[part].key_value_head(head) for part, head in zip(frame["part"], frame["head"], strict=True)]
+    frame.insert(list(frame.columns).index("head") + 1, "key_value_head", shared)
+    return frame
+
+
+def _heads_of(moments: PartMoments, configuration: int, causal: bool) -> pd.DataFrame:
+    total = moments.heads_total[configuration]
+    layers, heads = total.shape[:2]
+    num_classes = len(PairClass)
+    frame = pd.DataFrame({"layer": np.repeat(np.arange(layers), heads), "head": np.tile(np.arange(heads), layers)})
+    for name, classes in (("same", PAIRED), ("different", DIFFERENT)):
+        counts = total[..., [num_classes + k for k in classes]].sum(-1).ravel()
+        sums = total[..., list(classes)].sum(-1).ravel()
+        frame[f"pairs_{name}"] = counts
+        frame[f"mean_{name}"] = np.divide(sums, counts, out=np.full_like(sums, math.nan), where=counts > 0)
+    for name, same, corrected in (
+        ("attention_ratio", PAIRED, False),
+        ("attention_ratio_distinct", DISTINCT, False),
+        ("attention_ratio_position_corrected", PAIRED, True),
+    ):
+        if corrected and not causal:
+            frame[name] = frame[f"{name}_se"] = math.nan
+            continue
+        value, error = moments.head_ratios(configuration, same, corrected=corrected)
+        frame[name], frame[f"{name}_se"] = value.ravel(), error.ravel()
+    return frame
+
+
+def document_rows(
+    sums: Sequence[PartSums],
+    document_ids: Sequence[str],
+    units: Sequence[int],
+    tokens: Sequence[int],
+    configurations: Sequence[Configuration],
+) -> pd.DataFrame:
+    """One row per document, part, threshold and topic seed: the five class sums and counts.
+
+    Sums are of A_ij · L/100, averaged over layers and heads; corrected ones (NaN unless causal) of A_ij · (i+1)/100.
+    """
+    frames = []
+    for part in sums:
+        pooled = part.heads.mean((2, 3))
+        corrected = np.full_like(pooled, math.nan) if part.corrected is None else part.corrected.mean((2, 3))
+        for c, configuration in enumerate(configurations):
+            columns: dict[str, Any] = {
+                "document_id": list(document_ids),
+                "units": list(units),
+                "tokens": list(tokens),
+                "part": part.part.name,
+                "threshold": math.nan if configuration.threshold is None else configuration.threshold,
+                "topic_seed": configuration.topic_seed,
+            }
+            for k in PairClass:
+                columns[f"sum_{k.name}"] = pooled[:, c, k]
+                columns[f"corrected_{k.name}"] = corrected[:, c, k]
+                columns[f"count_{k.name}"] = part.counts[:, c, k]
+            frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
+
+
+def control_rows(
+    seed: int, moments: Mapping[str, PartMoments], causal: Mapping[str, bool], configurations: Sequence[Configuration]
+) -> list[dict[str, Any]]:
+    """One row per part and threshold for one random initialisation."""
+    keep = ("part", "threshold", *ATTENTION_RATIOS)
+    rows = attention_rows(moments, causal, configurations)
+    return [{"control_seed": seed, **{name: row[name] for name in keep}} for row in rows]
+
+
+def _same_threshold(column: pd.Series, threshold: float) -> pd.Series:
+    return column.isna() if math.isnan(threshold) else column == threshold

@@ -1,0 +1,179 @@
+"""Moments over documents: all that the table, the head map and their standard errors need, small and additive.
+
+Documents are the clusters. Two families per part and configuration, each a vector z_d per document of which only
+Σ_d z_d and Σ_d z_d z_dᵀ are kept, so that chunks and shards merge by adding:
+
+- pooled (mean over layers and heads): class sums, class counts, corrected class sums, and sums and counts by distance
+  and by frequency;
+- heads: class sums, class counts and corrected class sums of every layer and head.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from topicscope.probing.attention import BINNED, NUM_BAND_PAIRS, NUM_BINS, NUM_CLASSES, PartSums
+from topicscope.probing.statistics.ratios import Estimate, Moments, matched_ratio, ratio_of_means
+from topicscope.topics import PairClass
+
+SUMS = slice(0, NUM_CLASSES)
+COUNTS = slice(NUM_CLASSES, 2 * NUM_CLASSES)
+CORRECTED = slice(2 * NUM_CLASSES, 3 * NUM_CLASSES)
+_BINS_START = 3 * NUM_CLASSES
+_BANDS_START = _BINS_START + 2 * len(BINNED) * NUM_BINS
+PAIRED = (PairClass.same_word, PairClass.same_topic)  # the paper's "same topic", Knowl 8
+DISTINCT = (PairClass.same_topic,)
+DIFFERENT = (PairClass.different_topic,)
+
+
+@dataclass(frozen=True)
+class PartMoments:
+    """Moments of one part of the model for every configuration; `a + b` merges two sets of documents."""
+
+    pooled: tuple[Moments, ...]  # [configuration] of features as laid out above
+    heads_total: np.ndarray  # [configuration, layer, head, 3 x class]
+    heads_outer: np.ndarray  # [configuration, layer, head, 3 x class, 3 x class]
+    rows: np.ndarray  # [3]: queries read, those left out for a NaN, attention that sinks took
+
+    @classmethod
+    def of(cls, sums: PartSums) -> "PartMoments":
+        """From the sums of whole documents."""
+        corrected = np.zeros_like(sums.heads) if sums.corrected is None else sums.corrected
+        counts = sums.counts.astype(np.float64)
+        pooled = np.concatenate(
+            [
+                sums.heads.mean((2, 3)),
+                counts,
+                corrected.mean((2, 3)),
+                sums.binned.reshape(*counts.shape[:2], -1),
+                sums.binned_counts.reshape(*counts.shape[:2], -1),
+                sums.banded.reshape(*counts.shape[:2], -1),
+                sums.banded_counts.reshape(*counts.shape[:2], -1),
+            ],
+            axis=-1,
+        )
+        wide = np.broadcast_to(counts[:, :, None, None], sums.heads.shape)
+        heads = np.concatenate([sums.heads, wide, corrected], axis=-1)
+        return cls(
+            pooled=tuple(Moments.empty(pooled.shape[-1]).add(pooled[:, c]) for c in range(pooled.shape[1])),
+            heads_total=heads.sum(0),
+            # In one memory order, fresh or read back: numpy adds up in the order of memory, to the last bit.
+            heads_outer=np.ascontiguousarray(np.einsum("dclhi,dclhj->clhij", heads, heads, optimize=True)),
+            rows=sums.rows.sum(0),
+        )
+
+    def __add__(self, other: "PartMoments") -> "PartMoments":
+        return PartMoments(
+            tuple(a.merge(b) for a, b in zip(self.pooled, other.pooled, strict=True)),
+            self.heads_total + other.heads_total,
+            self.heads_outer + other.heads_outer,
+            self.rows + other.rows,
+        )
+
+    @property
+    def documents(self) -> int:
+        """Number of documents summed."""
+        return self.pooled[0].documents
+
+    def counts(self, configuration: int) -> np.ndarray:
+        """Pairs of each class [class]."""
+        return np.asarray(self.pooled[configuration].total[COUNTS])
+
+    def ratio(self, configuration: int, same: Sequence[PairClass] = PAIRED, *, corrected: bool = False) -> Estimate:
+        """Mean attention of the `same` classes over that of different topics, with its clustered standard error."""
+        start = CORRECTED.start if corrected else SUMS.start
+        return ratio_of_means(
+            self.pooled[configuration],
+            [start + k for k in same],
+            [COUNTS.start + k for k in same],
+            [start + k for k in DIFFERENT],
+            [COUNTS.start + k for k in DIFFERENT],
+        )
+
+    def matched(self, configuration: int, same: Sequence[PairClass] = PAIRED) -> Estimate:
+        """The same ratio with both classes reweighted to one distribution of the distance |i-j|."""
+        return self._matched(configuration, same, _BINS_START, NUM_BINS)
+
+    def frequency_matched(self, configuration: int, same: Sequence[PairClass] = PAIRED) -> Estimate:
+        """The same ratio with both classes reweighted to one joint distribution of the frequencies of both words."""
+        return self._matched(configuration, same, _BANDS_START, NUM_BAND_PAIRS)
+
+    def _matched(self, configuration: int, same: Sequence[PairClass], start: int, size: int) -> Estimate:
+        indices = [index for classes in (same, DIFFERENT) for index in _bins(classes, start, size)]
+        return matched_ratio(self.pooled[configuration], *indices)
+
+    def head_ratios(
+        self, configuration: int, same: Sequence[PairClass] = PAIRED, *, corrected: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ratio and clustered standard error of every layer and head, each [layer, head]; NaN without pairs."""
+        total, outer = self.heads_total[configuration], self.heads_outer[configuration]
+        start = CORRECTED.start if corrected else SUMS.start
+        x_same, n_same = [start + k for k in same], [COUNTS.start + k for k in same]
+        x_diff, n_diff = [start + k for k in DIFFERENT], [COUNTS.start + k for k in DIFFERENT]
+        gradient = np.zeros_like(total)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sums = [total[..., ix].sum(-1) for ix in (x_same, n_same, x_diff, n_diff)]
+            ratio = sums[0] / sums[1] * sums[3] / sums[2]
+            # d log R = dx_s/x_s - dn_s/n_s - dx_d/x_d + dn_d/n_d
+            for sign, ix, value in zip((1, -1, -1, 1), (x_same, n_same, x_diff, n_diff), sums, strict=True):
+                gradient[..., ix] += (sign * ratio / value)[..., None]
+            variance = np.einsum("lhi,lhij,lhj->lh", gradient, outer, gradient)
+            # D* of every head, see `statistics.effective_documents`.
+            features = zip((x_same, n_same, x_diff, n_diff), sums, strict=True)
+            effective = np.min([total**2 / outer[..., ix, :][..., ix].sum((-1, -2)) for ix, total in features], axis=0)
+            error = np.sqrt(np.maximum(variance, 0) * effective / np.where(effective - 1 < 1e-9, np.nan, effective - 1))
+        return ratio, error
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """For storage in an npz file."""
+        return {
+            f"{prefix}/documents": np.array(self.documents),
+            f"{prefix}/pooled_total": np.stack([m.total for m in self.pooled]),
+            f"{prefix}/pooled_outer": np.stack([m.outer for m in self.pooled]),
+            f"{prefix}/heads_total": self.heads_total,
+            f"{prefix}/heads_outer": self.heads_outer,
+            f"{prefix}/rows": self.rows,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str) -> "PartMoments":
+        """The inverse of `arrays`."""
+        documents = int(arrays[f"{prefix}/documents"])
+        total, outer = arrays[f"{prefix}/pooled_total"], arrays[f"{prefix}/pooled_outer"]
+        pooled = tuple(Moments(documents, t, o) for t, o in zip(total, outer, strict=True))
+        return cls(pooled, arrays[f"{prefix}/heads_total"], arrays[f"{prefix}/heads_outer"], arrays[f"{prefix}/rows"])
+
+
+def rows_read(moments: Mapping[str, PartMoments]) -> tuple[dict[str, dict[str, int | float]], list[str]]:
+    """Per part how many queries were read, how many left out since a row held a NaN, and the share that sinks took.
+
+    With warnings where something was left out or is missing.
+    """
+    counts: dict[str, dict[str, int | float]] = {}
+    warnings = []
+    for name, part in moments.items():
+        read, left_out, missing = part.rows.tolist()
+        share = missing / (read - left_out) if read > left_out else 0.0
+        counts[name] = {"read": int(read), "not_a_number": int(left_out), "missing_mass": share}
+        if left_out:
+            warnings.append(
+                f"{name}: {int(left_out)} of {int(read)} rows of attention were not a number in some layer and are "
+                "left out; half precision overflows there: use --dtype float32"
+            )
+        if share:
+            warnings.append(f"{name}: learned sinks take {share:.1%} of the attention; the sums are of what words get")
+    return counts, warnings
+
+
+def distance_features(pair: PairClass) -> tuple[np.ndarray, np.ndarray]:
+    """Indices [bin] of the pooled features that hold one class's sums, and its counts, by distance |i-j|."""
+    sums, counts = _bins((pair,), _BINS_START, NUM_BINS)
+    return sums[:, 0], counts[:, 0]
+
+
+def _bins(classes: Sequence[PairClass], start: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Feature indices [bin, class] of the sums, and of the counts, in `size` bins."""
+    rows = np.array([BINNED.index(k) for k in classes])
+    sums = start + rows[None, :] * size + np.arange(size)[:, None]
+    return sums, sums + len(BINNED) * size

@@ -1,0 +1,31 @@
+"""From words to tokens: alignment of a tokenizer with words, the token cache, batches."""
+
+from topicscope.probing.tokens.alignment import (
+    LATER_PIECE,
+    AlignedUnit,
+    Coverage,
+    TokenForm,
+    align_units,
+    word_token_ids,
+)
+from topicscope.probing.tokens.batches import CPU_TOKENS, Batch, make_batches, tokens_at_once
+from topicscope.probing.tokens.cache import TokenCache, cache_key, tokens_of
+from topicscope.probing.tokens.tokenize import Aligner, build_tokens
+
+__all__ = [
+    "CPU_TOKENS",
+    "LATER_PIECE",
+    "AlignedUnit",
+    "Aligner",
+    "Batch",
+    "Coverage",
+    "TokenCache",
+    "TokenForm",
+    "align_units",
+    "build_tokens",
+    "cache_key",
+    "make_batches",
+    "tokens_at_once",
+    "tokens_of",
+    "word_token_ids",
+]

@@ -1,0 +1,147 @@
+"""Several results of probes on one page: their answers side by side, their maps in one scale of colours."""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from topicscope.records import write_text
+from topicscope.report.answer import cautions, verdict
+from topicscope.report.control_table import control_table
+from topicscope.report.head_panel import head_charts, saturation
+from topicscope.report.heatmaps import at_threshold, ratio_column, threshold_label
+from topicscope.report.page import Chart, downloads, render_page
+from topicscope.report.probe_page import ProbeRecord
+from topicscope.report.tables import MISSING, Table, attention_table, count, interval, number, with_error
+
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """What `topicscope.compare` found. rows: its table (a, b, part, threshold, quantity, difference, se, low, high, …);
+    notes: what a reader must know."""
+
+    rows: pd.DataFrame
+    notes: tuple[str, ...]
+
+
+def write_comparison(folders: Sequence[Path | str], out: Path | str, differences: Differences | None = None) -> Path:
+    """Write one page for two or more results of probes, named by their folders.
+
+    Raises:
+        InputError: as `ProbeRecord.load`.
+    """
+    probes = {name: ProbeRecord.load(folder) for name, folder in zip(names_of(folders), folders, strict=True)}
+    write_text(Path(out), render_comparison(probes, differences))
+    return Path(out)
+
+
+def names_of(folders: Sequence[Path | str]) -> list[str]:
+    """The folders' last names, or as much of their paths as tells them apart."""
+    paths = [Path(folder).absolute() for folder in folders]
+    last = [path.name for path in paths]
+    found = [path.name if last.count(path.name) == 1 else str(path) for path in paths]
+    return [name if found.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(found)]
+
+
+def render_comparison(probes: Mapping[str, ProbeRecord], differences: Differences | None = None) -> str:
+    """The page: a table of answers, differences if known, each result's map and tables.
+
+    probes: by the names that the page gives them. All text in them is escaped. Equal records give equal pages.
+    """
+    scale = max(saturation(probe.heads, probe.record["headline"]["threshold"]) for probe in probes.values())
+    charts: list[Chart] = []
+    results = []
+    for place, (name, probe) in enumerate(probes.items()):
+        record = probe.record
+        maps = head_charts(
+            probe.heads,
+            threshold=record["headline"]["threshold"],
+            name=name,
+            prefix=f"heads-{place}",
+            limit=scale,
+            choosable=False,
+        )
+        charts += maps
+        rows = [row for row in record["table"] if row["source"] == "measured"]
+        results.append(
+            {
+                "name": name,
+                "headline": record["headline"]["text"],
+                "verdict": verdict(record["headline"]),
+                "warnings": cautions(record),
+                "interrupted": record["interrupted"],
+                "maps": [chart.name.replace("-", "_") for chart in maps],
+                "attention": attention_table(rows),
+                "controls": control_table(rows, record["controls"]),
+                "command": record["manifest"].get("command"),
+            }
+        )
+    answers = answers_table(probes)
+    return render_page(
+        "comparison.html.j2",
+        charts=charts,
+        results=results,
+        answers=answers,
+        differences=differences_table(differences.rows) if differences is not None and len(differences.rows) else None,
+        notes=[] if differences is None else differences.notes,
+        downloads=downloads(_files(answers, differences)),
+    )
+
+
+def answers_table(probes: Mapping[str, ProbeRecord]) -> Table:
+    """One row for each result: what its headline says, and what stands beside it."""
+    cells = []
+    for name, probe in probes.items():
+        headline, heads = probe.record["headline"], probe.heads
+        chosen = at_threshold(heads[heads["part"] == headline["part"]], headline["threshold"])
+        values = chosen[ratio_column(chosen)].dropna()
+        cells.append(
+            [
+                name,
+                probe.name,
+                str(headline["part"]),
+                threshold_label(headline["threshold"]),
+                with_error(headline, "attention_ratio"),
+                interval(headline.get("low"), headline.get("high"), 3),
+                interval(headline.get("control_low"), headline.get("control_high")),
+                number(headline.get("permutation_p"), 2),
+                str(headline.get("verdict") or MISSING),
+                f"{(values > 1).mean():.0%}" if len(values) else MISSING,
+                number(values.max()) if len(values) else MISSING,
+                count(headline.get("documents")),
+            ]
+        )
+    columns = ["result", "model", "part", "θ", "ratio", "95 % interval", "random weights (95 %)", "shuffled topics, p"]
+    columns += ["verdict", "heads above 1", "highest head", "documents"]
+    note = "Results of other texts, topics or thresholds differ for those reasons too."
+    return Table("Side by side: the headline of each result", columns, cells, note)
+
+
+def differences_table(rows: pd.DataFrame) -> Table:
+    """Each result against the first."""
+    cells = [
+        [
+            f"{row['b']} − {row['a']}",
+            str(row["part"]),
+            threshold_label(row["threshold"]),
+            str(row["quantity"]).removeprefix("attention_ratio").strip("_").replace("_", " ") or "all pairs",
+            f"{row['difference']:+.4f}\u00a0±\u00a0{row['se']:.4f}",
+            f"{row['low']:+.4f}\u00a0to\u00a0{row['high']:+.4f}",
+            "yes" if row["paired"] else "no",
+        ]
+        for row in rows.to_dict(orient="records")
+    ]
+    columns = ["results", "part", "θ", "ratio", "difference", "95 % interval", "same documents"]
+    note = "± is one standard error, clustered by document. Where both read the same text, documents are paired."
+    return Table("Differences of attention ratios", columns, cells, note)
+
+
+def _files(answers: Table, differences: Differences | None) -> dict[str, str]:
+    stream = io.StringIO()
+    pd.DataFrame(answers.rows, columns=list(answers.columns)).to_csv(stream, index=False)
+    files = {"comparison.csv": stream.getvalue()}
+    if differences is not None and len(differences.rows):
+        files["differences.csv"] = differences.rows.to_csv(index=False)
+    return files

@@ -1,0 +1,136 @@
+"""Figures ready for a paper: widths of one and of two columns, letters that fit them, fonts embedded in every file."""
+
+import io
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from topicscope.errors import InputError
+from topicscope.records import write_bytes
+
+Columns = Literal["single", "double"]
+Drawn = tuple[pd.DataFrame | dict[str, np.ndarray], Figure]
+"""What every figure of this package is: the numbers it shows, and the drawing."""
+
+WIDTHS: Mapping[Columns, float] = {"single": 3.25, "double": 6.75}  # inches
+_LETTERS: Mapping[Columns, float] = {"single": 7.0, "double": 8.0}  # points
+STYLE: dict[Any, Any] = {
+    "pdf.fonttype": 42,  # letters embedded as TrueType, so that they can be searched and edited
+    "svg.fonttype": "path",
+    "svg.hashsalt": "topicscope",
+    "text.usetex": False,
+    "font.family": "DejaVu Sans",
+}
+# Okabe-Ito colours, each with its own line and marker, so that no meaning hangs on colour alone.
+LINES = (
+    ("#0072B2", "-", "o"),
+    ("#D55E00", "--", "s"),
+    ("#009E73", ":", "^"),
+    ("#CC79A7", "-.", "D"),
+    ("#E69F00", (0, (5, 1)), "v"),
+    ("#56B4E9", (0, (1, 1)), "P"),
+)
+DIVERGING = "PuOr_r"  # purple below, orange above: told apart with every common colour blindness
+
+
+class PaperFigure(Figure):
+    """A figure whose files have their fonts embedded, and no date, whichever way they are written."""
+
+    def savefig(self, fname: str | os.PathLike[str] | Any, **options: Any) -> None:
+        """As matplotlib's, with this package's style."""
+        with mpl.rc_context(STYLE):
+            super().savefig(fname, **options)
+
+
+@contextmanager
+def paper_figure(columns: Columns | None, height: float) -> Iterator[PaperFigure]:
+    """An empty figure as wide as one or two columns (two unless given), inside whose block the style holds.
+
+    Raises:
+        InputError: another name of a width.
+    """
+    size = check_columns(columns) or "double"
+    with mpl.rc_context(style(size)):
+        yield PaperFigure(figsize=(WIDTHS[size], height), layout="constrained")
+
+
+def check_columns(columns: str | None) -> Columns | None:
+    """The same, or an error that names the widths there are.
+
+    Raises:
+        InputError: another name of a width.
+    """
+    for known in WIDTHS:
+        if columns == known:
+            return known
+    if columns is not None:
+        raise InputError("unknown width of a figure", received=columns, expected='"single" or "double"')
+    return None
+
+
+def style(columns: Columns) -> dict[Any, Any]:
+    """Settings of matplotlib for one width: letters of 7 points in one column, of 8 in two."""
+    letters = _LETTERS[columns]
+    small = {"xtick.labelsize": letters - 0.5, "ytick.labelsize": letters - 0.5, "legend.fontsize": letters - 0.5}
+    same = dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize"), letters)
+    return STYLE | same | small | {"axes.linewidth": 0.6, "axes.titlelocation": "left", "legend.frameon": False}
+
+
+def tidy(axes: Axes, *, grid: Literal["both", "x", "y"] = "both") -> None:
+    """A quiet grid behind the data, and no frame where there is no axis."""
+    axes.grid(axis=grid, color="#e3e3e3", lw=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save(figure: Figure, path: Path | str, *, dpi: int = 300) -> Path:
+    """Write a figure as PNG, PDF or SVG, by the ending of `path`; equal figures give equal files.
+
+    Raises:
+        InputError: another ending.
+    """
+
+    path = Path(path)
+    kinds = {
+        ".png": lambda: to_png(figure, dpi),
+        ".pdf": lambda: to_pdf(figure),
+        ".svg": lambda: to_svg(figure).encode(),
+    }
+    if path.suffix.lower() not in kinds:
+        raise InputError("unknown kind of file", received=path.name, expected="a name that ends in .png, .pdf or .svg")
+    write_bytes(path, kinds[path.suffix.lower()]())
+    return path
+
+
+def to_png(figure: Figure, dpi: int = 160) -> bytes:
+    """The figure as PNG."""
+    return _render(figure, "png", dpi)
+
+
+def to_svg(figure: Figure) -> str:
+    """The figure as SVG: letters drawn as shapes, no date inside, so that equal figures give equal text."""
+    return _render(figure, "svg", 200).decode("utf-8")
+
+
+def to_pdf(figure: Figure) -> bytes:
+    """The figure as PDF with its letters embedded; no date inside, so that equal figures give equal files."""
+    return _render(figure, "pdf", 300)
+
+
+def _render(figure: Figure, kind: Literal["png", "svg", "pdf"], dpi: int) -> bytes:
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # A model's name may hold letters that the font lacks; a box stands for them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": None}
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates[kind])
+    return buffer.getvalue()

@@ -1,0 +1,257 @@
+"""`report.html` of a training run: the answer in a sentence, theory beside it, curves and matrices along training."""
+
+import math
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from topicscope.records import RunRecord, dump_json, load_run, write_text
+from topicscope.report import tables, training_charts
+from topicscope.report import training_words as words
+from topicscope.report.page import Chart, Download, Picture, downloads, render_page
+from topicscope.report.run_matrices import run_matrices
+from topicscope.report.style import Drawn, to_png
+from topicscope.report.tables import MISSING, Table
+from topicscope.report.training_figures import attention, draw_run, losses, matrix, norms
+
+PAGE = "report.html"
+
+
+def write_run(folder: Path | str, record: RunRecord | None = None, *, out: Path | str | None = None) -> Path:
+    """Write the page of a run into its folder, or to `out`; the record is read from the folder unless given.
+
+    Raises:
+        InputError: the folder holds no finished run.
+    """
+    path = Path(folder) / PAGE if out is None else Path(out)
+    write_text(path, render_run(load_run(folder) if record is None else record))
+    return path
+
+
+def render_run(record: RunRecord) -> str:
+    """The page of one run, from its record alone; all text in it is escaped. Equal records give equal pages."""
+    summary, manifest = record.summary, record.manifest
+    found = answers(record)
+    return render_page(
+        "training.html.j2",
+        charts=_charts(record),
+        name=summary.get("name") or record.config.get("name", "run"),
+        description=summary.get("description") or "",
+        created=manifest.created,
+        headline=found[0],
+        further=found[1:],
+        facts=_facts(record),
+        theory=_theory_tables(record),
+        final=_final_table(record),
+        stages=_stages_table(record),
+        matrices=list(run_matrices(record)),
+        attention="attention_different_topic" in record.history,
+        command=manifest.command,
+        downloads=_downloads(record),
+        manifest=[
+            tables.details("Recipe", record.config),
+            tables.details("Options", manifest.options),
+            tables.details("Sources", manifest.sources),
+            tables.details("Environment", manifest.environment.model_dump()),
+        ],
+    )
+
+
+def notebook(record: RunRecord) -> str:
+    """For a notebook: what came out, the final table and the norms as a picture that needs no script."""
+    picture = b64encode(to_png(draw_run(record, "norms")[1])).decode("ascii")
+    lines = "".join(f"<p>{escape(line)}</p>" for line in answers(record))
+    table = record.table().to_html(index=False, float_format="{:.4g}".format)
+    return f'{lines}{table}<img alt="norms of the matrices by step" src="data:image/png;base64,{picture}">'
+
+
+def answers(record: RunRecord) -> list[str]:
+    """What came out, one sentence each, the most telling first; never empty."""
+    summary, final = record.summary, record.final
+    said = []
+    values = summary.get("value_matrix")
+    if values and values["theory"]:
+        m, t = _numbers(values["measured"]), _numbers(values["theory"])
+        worst = max(map(abs, _numbers(values["relative_deviation"] or {"": None}).values()))
+        said.append(
+            f"The value matrix W_V came within {100 * worst:.2g} % of what theory says of every block: entries between "
+            f"words of one topic {m['same']:.3g} (theory {t['same']:.3g}), of different topics {m['different']:.3g} "
+            f"(theory {t['different']:.3g})."
+        )
+    gram = summary.get("embedding")
+    if gram and gram["theory"]:
+        said.append(
+            f"Words of one topic have more similar embeddings: the gap of their inner products is "
+            f"{_numbers(gram['measured'])['gap']:.3g}, theory says {_numbers(gram['theory'])['gap']:.3g}."
+        )
+    said += [*_stage_words(summary.get("stages") or [])]
+    beside = summary.get("attention")
+    if beside:
+        m, t = _numbers(beside["measured"]), _numbers(beside["theory"] or {})
+        parts = [
+            f"{label} {m[name]:.4g} times{f' (theory {t[name]:.4g})' if name in t else ''}"
+            for name, label in (("same_topic", "other words of its topic"), ("same_word", "its own word"))
+        ]
+        said.append(f"A word gives {' and '.join(parts)} the attention that it gives words of other topics.")
+    if {"W_V_same", "W_V_different"} <= set(final) and not (values and values["theory"]):
+        means = final[["W_V_same", "W_V_different"]].mean()
+        said.append(
+            f"Entries of W_V between words of one topic are {means['W_V_same']:.3g} on average, of different topics "
+            f"{means['W_V_different']:.3g}."
+        )
+    if {"E_same", "E_different"} <= set(final) and not (gram and gram["theory"]):
+        means = final[["E_same", "E_different"]].mean()
+        said.append(
+            f"Inner products of embeddings are {means['E_same']:.3g} on average between words of one topic, "
+            f"{means['E_different']:.3g} between topics."
+        )
+    start, end = (record.history.loc[record.history["step"] == s, "loss"].mean() for s in _ends(record))
+    said.append(f"The loss on held-out documents went from {start:.4g} to {end:.4g} in {summary['steps']:,} steps.")
+    return said
+
+
+def _numbers(part: Mapping[str, float | None]) -> dict[str, float]:
+    """Numbers by name, NaN where a saved record has null, since JSON has no NaN."""
+    return {name: math.nan if value is None else value for name, value in part.items()}
+
+
+def _ends(record: RunRecord) -> tuple[int, int]:
+    return int(record.history["step"].min()), int(record.history["step"].max())
+
+
+def _stage_words(stages: list[Mapping[str, Any]]) -> list[str]:
+    if not stages:
+        return []
+    apart = sum(bool(one["separated"]) for one in stages)
+    k1, k2 = (sum(one[name] for one in stages) / len(stages) for name in ("k1", "k2"))
+    reached = all(one["stage_two_reached"] for one in stages)
+    after = f"attention began to move at step {k2:,.0f}" if reached else "attention had not moved by the end"
+    if not apart:
+        return [f"No two stages, one after the other: W_V had settled by step {k1:,.0f}, {after}."]
+    seeds = f" in {apart} of {len(stages)} seeds" if len(stages) > 1 else ""
+    if not reached:
+        short = sum(not one["stage_two_reached"] for one in stages)
+        by = f" in {short} of {len(stages)} seeds" if len(stages) > 1 else ""
+        return [
+            f"W_V moved alone, as in the first of two stages{seeds}: it had settled by step {k1:,.0f}. The second had "
+            f"not begun by the end{by}: attention had not moved by a tenth. A longer training would show it."
+        ]
+    return [f"Training went in two separate stages{seeds}: W_V had settled by step {k1:,.0f}, {after}."]
+
+
+def _facts(record: RunRecord) -> list[dict[str, str]]:
+    """Cards: how the run was made, in numbers."""
+    summary, training = record.summary, record.config["training"]
+    data = record.config["data"]
+    length = "infinite" if data.get("source") == "population" else data.get("length")
+    span = f"{length[0]} to {length[1]}" if isinstance(length, (list, tuple)) else str(length)
+    topics = record.manifest.sources.get("topics", {})
+    return [
+        {"name": "seeds", "value": str(summary.get("seeds", MISSING)), "below": f"{summary['steps']:,} steps each"},
+        {
+            "name": "loss",
+            "value": str(training["loss"]),
+            "below": f"{training['optimizer']}, learning rate {training['learning_rate']:g}",
+        },
+        {
+            "name": "topics",
+            "value": str(topics.get("number", MISSING)),
+            "below": f"{topics.get('words', MISSING)} words, document length {span}",
+        },
+    ]
+
+
+def _charts(record: RunRecord) -> list[Chart]:
+    """Every chart that the record has something for, each with its still picture."""
+    found = [
+        _chart("norms", training_charts.norms_chart(record), norms(record), "Norms along training", words.NORMS),
+        _chart("losses", training_charts.losses_chart(record), losses(record), "Loss along training", words.LOSSES),
+    ]
+    matrices = run_matrices(record)
+    share = training_charts.MOST_CELLS // max(len(matrices), 1)
+    for name, one in matrices.items():
+        spec = training_charts.matrix_chart(one, share)
+        caption, text = words.MATRICES[name]
+        found.append(
+            _chart(f"matrix-{name.replace('_', '').lower()}", spec, matrix(record, name=name), caption, text, 560)
+        )
+    if "attention_different_topic" in record.history:
+        spec = training_charts.attention_chart(record)
+        found.append(_chart("attention", spec, attention(record), "Attention by class of word pair", words.ATTENTION))
+    return found
+
+
+def _chart(name: str, spec: dict[str, Any], drawn: Drawn, caption: str, text: str, height: int = 420) -> Chart:
+    return Chart(name, spec, Picture.of(drawn[1], caption, text), height)
+
+
+def _theory_tables(record: RunRecord) -> list[Table]:
+    made = []
+    for part, caption in (
+        ("value_matrix", "Mean entries of W_V"),
+        ("embedding", "Inner products of embeddings: same topic minus different topic"),
+        ("attention", "Attention relative to words of different topics"),
+    ):
+        beside = record.summary.get(part)
+        if not beside:
+            continue
+        theory, away = beside["theory"] or {}, beside["relative_deviation"] or {}
+        columns = ["entries", "measured", "sd over seeds", *(["theory", "deviation"] if theory else [])]
+        rows = [
+            [name.replace("_", " "), tables.number(value, 4), tables.number(beside["sd"].get(name), 2)]
+            + ([tables.number(theory.get(name), 4), _percent(away.get(name))] if theory else [])
+            for name, value in beside["measured"].items()
+        ]
+        note = f"No theory here: {beside['no_theory']}." if beside["no_theory"] else words.NOTES.get(part, "")
+        made.append(Table(caption, columns, rows, note))
+    return made
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:+.2f} %"
+
+
+def _final_table(record: RunRecord) -> Table:
+    rows = [
+        [_words_of(str(row["measurement"])), tables.number(row["mean"], 4), tables.number(row["sd"], 2)]
+        for _, row in record.table().iterrows()
+    ]
+    return Table("On the final weights", ["measurement", "mean over seeds", "sd over seeds"], rows)
+
+
+def _words_of(measurement: str) -> str:
+    """The name of a column as words, the matrix in it as it is written: W_V_same is "W_V same"."""
+    matrix = re.match(r"W_[A-Z](?=_|$)", measurement)
+    begin = matrix.end() if matrix else 0
+    return measurement[:begin] + measurement[begin:].replace("_", " ")
+
+
+def _stages_table(record: RunRecord) -> Table | None:
+    stages = record.summary.get("stages")
+    if not stages:
+        return None
+    rows = [
+        [str(s["seed"]), tables.count(s["k1"]), tables.count(s["k2"]), tables.number(s["ratio"]), str(s["verdict"])]
+        for s in stages
+    ]
+    return Table(
+        "Stages",
+        ["seed", "k₁: W_V settled", "k₂: attention moved", "k₂ / k₁", "verdict"],
+        rows,
+        "k₂: first step at which W_K or W_Q has moved by a tenth of its first norm. k₁: first step at which W_V has "
+        "covered nine tenths of its way to k₂. Separate stages: k₂ / k₁ is at least 3.",
+    )
+
+
+def _downloads(record: RunRecord) -> list[Download]:
+    return downloads(
+        {
+            "history.csv": record.history.to_csv(index=False),
+            "final.csv": record.final.to_csv(index=False),
+            "summary.json": dump_json(record.document(), indent=2),
+            "recipe.json": dump_json(record.config, indent=2),
+        }
+    )

@@ -1,0 +1,250 @@
+"""Readers of plain text, JSON lines, CSV and Parquet, compressed or not: bytes in, documents out, one at a time."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from topicscope.errors import InputError
+from topicscope.records import Place, name_of, suffix_of
+from topicscope.text.mediawiki import read_dump
+from topicscope.text.source import (
+    COMPRESSIONS,
+    Document,
+    Faults,
+    SkippedLine,
+    Source,
+    decoded_lines,
+    is_encodable,
+    open_bytes,
+)
+
+SKIP_ADVICE = "correct it, or leave such lines out and count them with --on-error skip"
+_BATCH_ROWS = 256
+_UNPACKED = 2**28
+_BUFFER = 2**23  # what is fetched of a column at a time
+_COMPRESSED_PARQUET = 2**30
+
+
+Reader = Callable[[Source, Faults], Iterator[Document]]
+
+
+def kind_by_name(path: Place) -> str | None:
+    """The key in `READERS` that the end of a file's name says, if any: "txt", "parquet", …"""
+    suffix = suffix_of(path)
+    name = name_of(path).removesuffix(suffix) if suffix in COMPRESSIONS else name_of(path)
+    # Parts of a Wikipedia dump are called …articles1.xml-p1p41242.bz2.
+    found = re.search(r"\.(?:(\w+)|(xml)-[\w-]+)$", name)
+    return (found[1] or found[2]).lower() if found else None
+
+
+def row_document(faults: Faults, where: str, text: object, identity: object) -> Document | None:
+    """A row's document, or None where the row is bad and bad rows are skipped. A missing text (None) is empty."""
+    text = "" if text is None else text
+    if not isinstance(text, str):
+        faults.bad(
+            "text is not a string",
+            InputError("the text is not a string", received=text, expected="a string", where=where, advice=SKIP_ADVICE),
+        )
+    elif not is_encodable(text) or not is_encodable(str(identity)):
+        faults.bad("not valid text", InputError("the text is not valid Unicode", where=where, advice=SKIP_ADVICE))
+    elif identity is None or isinstance(identity, (dict, list)):
+        faults.bad("no id", InputError("the row has no usable id", received=identity, where=where, advice=SKIP_ADVICE))
+    else:
+        return Document(str(identity), text)
+    return None
+
+
+def require_columns(source: Source, columns: list[str]) -> None:
+    """Refuse a table without the columns asked for, and name those there are."""
+    for option, column in (("--text-column", source.text_column), ("--id-column", source.id_column)):
+        if column is not None and columns.count(column) != 1:
+            raise InputError(
+                f'no column "{column}"' if column not in columns else f'more than one column "{column}"',
+                received=f"columns {', '.join(columns)}" if columns else "no columns",
+                where=source.label,
+                advice=f"name one of them by {option}",
+            )
+
+
+def read_lines(source: Source, faults: Faults) -> Iterator[Document]:
+    """Plain text, one document a line."""
+    with open_bytes(source.path) as stream:
+        for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
+            if isinstance(line, SkippedLine):
+                continue
+            where = f"{source.label}, line {number}"
+            document = row_document(faults, where, line.rstrip("\r\n"), number)
+            if document is not None:
+                yield document
+
+
+def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
+    """One JSON object a line."""
+    with open_bytes(source.path) as stream:
+        for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
+            if isinstance(line, SkippedLine):
+                continue
+            where = f"{source.label}, line {number}"
+            if not line.strip():
+                faults.skip("blank line")
+                continue
+            try:
+                row: Any = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                faults.bad("not JSON", _not_json(line, where, str(error)))
+                continue
+            if not isinstance(row, dict):
+                faults.bad("not a JSON object", _not_json(line, where, f"a {type(row).__name__}, not an object"))
+                continue
+            missing = {source.text_column, source.id_column} - {None} - row.keys()
+            if missing:
+                column = sorted(map(str, missing))[0]
+                faults.bad(
+                    f'no column "{column}"',
+                    InputError(
+                        f'no column "{column}"',
+                        received=f"columns {', '.join(row)}" if row else "no columns",
+                        where=where,
+                        advice="name one of them by --text-column (--id-column for the id), or use --on-error skip",
+                    ),
+                )
+                continue
+            identity = row[source.id_column] if source.id_column else number
+            document = row_document(faults, where, row[source.text_column], identity)
+            if document is not None:
+                yield document
+
+
+def _not_json(line: str, where: str, problem: str) -> InputError:
+    whole = line.lstrip().startswith("[")
+    return InputError(
+        "the line is not a JSON object",
+        received=f"{line.strip()[:60]!a} ({problem})",
+        expected='one object a line, such as {"text": "…"}',
+        where=where,
+        advice="turn a JSON array into lines: jq -c '.[]' file.json > file.jsonl" if whole else SKIP_ADVICE,
+    )
+
+
+def read_csv(source: Source, faults: Faults) -> Iterator[Document]:
+    """Comma-separated rows with a header; quoted fields may hold line breaks."""
+    return _read_table(source, faults, ",")
+
+
+def read_tsv(source: Source, faults: Faults) -> Iterator[Document]:
+    """Tab-separated rows with a header, quoted like CSV."""
+    return _read_table(source, faults, "\t")
+
+
+def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Document]:
+    # The default limit of 128 KiB a field is less than a long article.
+    csv.field_size_limit(min(source.max_document_bytes, 2**31 - 1))
+    with open_bytes(source.path) as stream:
+        lines = (line for line in decoded_lines(source, stream, faults) if not isinstance(line, SkippedLine))
+        rows = csv.reader(lines, delimiter=delimiter, strict=True)
+        columns: list[str] | None = None
+        number = 0
+        while True:
+            problem = None
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                row, problem = [], str(error)
+            if row is None:
+                return
+            if columns is None:
+                columns = row
+                require_columns(source, columns)
+                continue
+            if not row and problem is None:
+                faults.skip("blank line")
+                continue
+            number += 1
+            where = f"{source.label}, line {rows.line_num}"
+            if len(row) != len(columns):
+                problem = problem or f"{len(row)} fields, while the header has {len(columns)}"
+                misfit = InputError("a row does not fit the table", received=problem, where=where, advice=SKIP_ADVICE)
+                faults.bad("not a row of the table", misfit)
+                continue
+            values = dict(zip(columns, row, strict=True))
+            identity = values[source.id_column] if source.id_column else number
+            document = row_document(faults, where, values[source.text_column], identity)
+            if document is not None:
+                yield document
+
+
+def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
+    """The rows of a Parquet file, some in memory at a time, of which only the columns needed are fetched."""
+    with open_bytes(source.path, seeks=True) as stream:
+        # Parquet is read from its end, which a compressed stream cannot seek.
+        file = stream if suffix_of(source.path) not in COMPRESSIONS else pa.BufferReader(_whole(source, stream))
+        table = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+        require_columns(source, table.schema_arrow.names)
+        number = 0
+        columns = [column for column in (source.text_column, source.id_column) if column is not None]
+        for batch in _batches(table, columns):
+            texts = batch.column(source.text_column)
+            for row in range(batch.num_rows):
+                number += 1
+                where = f"{source.label}, row {number}"
+                try:
+                    text = texts[row].as_py()
+                    identity = batch.column(source.id_column)[row].as_py() if source.id_column else number
+                except ValueError:
+                    faults.bad("not valid text", InputError("the text is not UTF-8", where=where, advice=SKIP_ADVICE))
+                    continue
+                if isinstance(text, str) and len(text) > source.max_document_bytes:
+                    source.bad_length(faults, where)
+                    continue
+                document = row_document(faults, where, text, identity)
+                if document is not None:
+                    yield document
+
+
+def _batches(table: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Few rows at once where each may be large: one text that many rows share is written once, and may be all there is.
+
+    So no batch has more than `_UNPACKED` bytes, unless it is one row.
+    """
+    for group in range(table.num_row_groups):
+        described = table.metadata.row_group(group)
+        chunks = [described.column(i) for i in range(described.num_columns)]
+        size = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.startswith(tuple(columns)))
+        rows = max(1, min(_BATCH_ROWS, _UNPACKED // max(1, size)))
+        yield from table.iter_batches(rows, row_groups=[group], columns=columns)
+
+
+def _whole(source: Source, stream: io.BufferedIOBase | io.RawIOBase) -> bytes:
+    data = stream.read(_COMPRESSED_PARQUET + 1) or b""
+    if len(data) > _COMPRESSED_PARQUET:
+        raise InputError(
+            "a compressed Parquet file is too large to be unpacked in memory",
+            received=f"more than {_COMPRESSED_PARQUET} bytes",
+            where=source.label,
+            advice="unpack it first; Parquet is compressed inside already",
+        )
+    return data
+
+
+def read_mediawiki(source: Source, faults: Faults) -> Iterator[Document]:
+    """The articles of a MediaWiki dump as plain prose; the encoding is the one that the XML declares."""
+    with open_bytes(source.path) as stream:
+        yield from read_dump(stream, source, faults)
+
+
+READERS: dict[str, Reader] = {
+    "txt": read_lines,
+    "jsonl": read_json_lines,
+    "ndjson": read_json_lines,
+    "json": read_json_lines,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "parquet": read_parquet,
+    "xml": read_mediawiki,
+}
