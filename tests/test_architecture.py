@@ -52,13 +52,11 @@ PROBING = {
     "hf": {"tokens"},
     "attention": {"config", "tokens", "hf"},
     "statistics": {"tokens", "attention"},
-    "inputs": {"config", "hf"},
-    "topic_source": {"config", "attention"},
+    "inputs": {"config", "hf", "attention"},
     "embeddings": {"config", "tokens", "hf", "attention", "statistics"},
-    "circuits": {"config", "tokens", "hf", "attention", "statistics", "inputs", "topic_source"},
+    "circuits": {"config", "tokens", "hf", "attention", "statistics", "inputs"},
     "results": {"config", "tokens", "hf", "attention", "statistics", "circuits"},
     "execution": {"config", "tokens", "hf", "attention", "statistics", "results"},
-    "checks": {"config", "tokens", "hf", "attention", "statistics", "results"},
     "probe": {
         "config",
         "tokens",
@@ -66,12 +64,10 @@ PROBING = {
         "attention",
         "statistics",
         "inputs",
-        "topic_source",
         "embeddings",
         "circuits",
         "results",
         "execution",
-        "checks",
     },
 }
 # Results draw themselves: these import `report` in functions.
@@ -79,7 +75,7 @@ MAY_DRAW = {"records", "probing", "monitoring", "experiments", "claims"}
 # Functions that may import anything of ours when they are called.
 DRAWING = {"plot", "plot_data"}
 # A command imports what needs an extra (Ray) when that is asked for.
-EXTRAS = {("cli.cluster", "distributed")}
+EXTRAS = {("cli.options", "distributed")}
 
 
 @dataclass(frozen=True)

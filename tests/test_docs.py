@@ -10,7 +10,7 @@ import yaml
 import doc_pages
 from scripts import load_script
 from topicscope.cli import app
-from topicscope.cli.demo import OPTIONS
+from topicscope.cli.probe import OPTIONS
 from topicscope.probing.results.tables import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]

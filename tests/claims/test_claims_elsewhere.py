@@ -12,8 +12,8 @@ import pytest
 from claims.test_claims_frame import make, rows
 from shuffled import Shuffled
 from topicscope.claims import CLAIMS
+from topicscope.claims.claim import exact_row
 from topicscope.claims.context import Context
-from topicscope.claims.rows import exact_row
 from topicscope.errors import InputError, RunError
 from topicscope.runner import Here
 

@@ -14,7 +14,7 @@ import torch
 import tiny
 from topicscope.claims import ClaimResult, pretrained_table, reproduce
 from topicscope.claims.context import Context
-from topicscope.claims.pretrained_rows import Reading, Size, TableRecipe, rows_without, table_recipe
+from topicscope.claims.pretrained_table import Reading, Size, TableRecipe, rows_without, table_recipe
 from topicscope.claims.reproduce import Reproduction, claim_key
 from topicscope.cli import run
 from topicscope.errors import InputError

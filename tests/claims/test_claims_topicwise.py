@@ -9,13 +9,11 @@ import torch
 
 import tiny
 from claims.sabotage import Shuffled, Untrained
-from topicscope.claims import pretrained_attention
 from topicscope.claims import topicwise_assumption as claim
+from topicscope.claims.claim import exact_row
 from topicscope.claims.context import Context
-from topicscope.claims.plain_attention import PairTable, attention_of, pair_tables
-from topicscope.claims.pretrained_attention import Reading, pretrained_pairs
-from topicscope.claims.rows import exact_row
-from topicscope.claims.topicwise_share import by_topic, by_word, explained_share, shuffled
+from topicscope.claims.pair_attention import PairTable, Reading, attention_of, pair_tables, pretrained_pairs
+from topicscope.claims.topicwise_assumption import by_topic, by_word, explained_share, shuffled
 from topicscope.errors import InputError
 from topicscope.probing.hf import view_model
 from topicscope.progress import SilentProgress

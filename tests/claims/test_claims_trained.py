@@ -9,7 +9,7 @@ from claims.sabotage import Shuffled, Untrained, answers
 from topicscope.claims import attention_block, attention_diagonal, embedding_block, two_stage
 from topicscope.claims.attention_order import FREE, free_attention_rows, topicwise_run
 from topicscope.claims.context import Context
-from topicscope.claims.plain_attention import losses_of
+from topicscope.claims.pair_attention import losses_of
 from topicscope.synthetic import Setting
 from topicscope.theory import topicwise_attention_loss, topicwise_attention_optimum
 

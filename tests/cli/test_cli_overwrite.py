@@ -239,7 +239,6 @@ def test_only_a_page_is_replaced_by_another(given: Path, tmp_path: Path, capsys:
 
 def test_the_demo_may_be_run_again(monkeypatch: pytest.MonkeyPatch, given: Path, tmp_path: Path) -> None:
     """Also when its options have changed with a version."""
-    from topicscope.cli import demo
 
     shutil.copytree(given / "made" / "probe", tmp_path / "demo")
     heard: list[object] = []

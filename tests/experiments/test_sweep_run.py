@@ -19,7 +19,7 @@ import topicscope
 from experiments.small_sweeps import SWEEP, TINY, Shuffled, Stopped, rows, write
 from topicscope.errors import InputError
 from topicscope.experiments import SweepResult, resolve, sweep
-from topicscope.experiments import sweep_point as point_module
+from topicscope.experiments import sweep as point_module
 from topicscope.lab import load_recipe, train
 from topicscope.records import dump_json
 from topicscope.theory import value_matrix_blocks

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from topicscope.lab import make_recipe, train
-from topicscope.lab.snapshots import MOST_BINS, Snapshots, block_mean, snapshot_steps, token_matrices
+from topicscope.lab.history import MOST_BINS, Snapshots, block_mean, snapshot_steps, token_matrices
 from topicscope.topics import TopicModel, Vocabulary
 
 SMALL = {"num_topics": 3, "words_per_topic": 2, "topics_per_document": 2, "source": "population"}

@@ -17,7 +17,6 @@ from topicscope.cli import run as command_line
 from topicscope.errors import InputError
 from topicscope.monitoring import CheckpointSeries, onset, series_run
 from topicscope.monitoring.checkpoints import find_checkpoints
-from topicscope.probing import topic_source
 from topicscope.probing.statistics import jackknife
 
 QUICK = {"controls": 0, "permutations": 60, "profile": 0}

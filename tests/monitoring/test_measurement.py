@@ -11,10 +11,8 @@ import tiny
 import topicscope
 from monitoring.small_runs import THEMES, documents
 from topicscope.errors import InputError
-from topicscope.monitoring.attention import AttentionReader
-from topicscope.monitoring.measurement import Meter, flat_metrics
+from topicscope.monitoring.measurement import AttentionReader, Meter, flat_metrics, save_start, weight_rows
 from topicscope.monitoring.probe_set import ProbeSet, prepare, read_given
-from topicscope.monitoring.weights import save_start, weight_rows
 from topicscope.probing.circuits import attention_weights, circuit_factors
 from topicscope.probing.hf import ModelView, view_model
 from topicscope.probing.statistics import WordPairs

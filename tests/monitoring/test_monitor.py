@@ -13,7 +13,7 @@ import tiny
 from monitoring.small_runs import STEPS, THEMES, batches, documents, loop, masked_bert, same_weights
 from topicscope import TopicStructureMonitor
 from topicscope.errors import InputError, UnsupportedModelError
-from topicscope.monitoring import session as session_module
+from topicscope.monitoring import monitor as session_module
 from topicscope.monitoring.isolation import untouched, unwrapped
 from topicscope.monitoring.schedule import grid
 from topicscope.probing.hf import live_view

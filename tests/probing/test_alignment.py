@@ -19,9 +19,8 @@ from topicscope.probing.tokens import (
     make_batches,
     word_token_ids,
 )
-from topicscope.probing.tokens import spelling as spelling_module
-from topicscope.probing.tokens.alignment import WordTokens
-from topicscope.probing.tokens.spelling import Spelling
+from topicscope.probing.tokens import alignment as spelling_module
+from topicscope.probing.tokens.alignment import Spelling, WordTokens
 from topicscope.progress import SilentProgress
 from topicscope.text import Unit, Word, normalise_word, split_words
 

@@ -11,7 +11,7 @@ import topicscope
 from probing.test_probe import THEMES, StopsAfter, themed_documents, word_list  # noqa: F401 - a fixture
 from topicscope.cli.probe_tables import show
 from topicscope.errors import InputError
-from topicscope.probing.embeddings.embedding_table import BASELINE, HIGHER, NONE, NOT_TESTED
+from topicscope.probing.embeddings.similarity import BASELINE, HIGHER, NONE, NOT_TESTED
 from topicscope.probing.hf import live_view
 from topicscope.probing.results import ProbeResult
 

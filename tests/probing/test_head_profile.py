@@ -17,8 +17,7 @@ import topicscope
 from probing.test_attention import TEXTS, TOPICS, prepared
 from probing.twin import attention_of
 from topicscope.probing.attention import TopicLookup
-from topicscope.probing.attention.head_examples import examples
-from topicscope.probing.attention.head_profile import LONGEST, MEASURES, profile_heads, sampled
+from topicscope.probing.attention.head_profile import LONGEST, MEASURES, examples, profile_heads, sampled
 from topicscope.probing.hf import ModelView, PartSpec, view_model
 from topicscope.probing.hf.eager import Rows
 from topicscope.probing.tokens import AlignedUnit, Batch

@@ -15,8 +15,8 @@ import tiny
 import topicscope
 from cli.probe_files import WORDS_CSV, jsonl, probe, save_model, texts
 from topicscope.errors import InputError
-from topicscope.probing.hf import hub, load_model, loading
-from topicscope.probing.hf.hub import why_unreachable
+from topicscope.probing.hf import load_model, loading
+from topicscope.probing.hf.loading import why_unreachable
 
 
 @pytest.fixture(autouse=True)

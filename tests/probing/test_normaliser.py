@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from topicscope.probing.hf import log_sum_exp as normaliser
-from topicscope.probing.hf.log_sum_exp import attend, log_normaliser
+from topicscope.probing.hf import sdpa as normaliser
+from topicscope.probing.hf.sdpa import attend, log_normaliser
 
 MASKS = ("none", "keys", "causal")
 

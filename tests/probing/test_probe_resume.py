@@ -21,7 +21,6 @@ import topicscope
 from cli.probe_files import jsonl, probe, save_model, texts
 from topicscope.errors import InputError, RunError
 from topicscope.probing.execution import forward_pass as passes
-from topicscope.probing.execution import shard_reading
 from topicscope.probing.results import ProbeResult
 from topicscope.progress import SilentProgress
 

@@ -12,7 +12,7 @@ from topicscope.errors import InputError, RunError
 from topicscope.probing import ProbeOptions
 from topicscope.probing.tokens import TokenCache, align_units, cache_key, tokens_of
 from topicscope.probing.tokens import cache as token_cache
-from topicscope.probing.tokens import tokenize as tokenise
+from topicscope.probing.tokens import cache as tokenise
 from topicscope.probing.tokens.cache import prune
 from topicscope.progress import SilentProgress
 from topicscope.text import Corpus, Word, corpus_from, sample_units, split_words

@@ -13,9 +13,7 @@ from probing.topic_text import documents, words_of
 from topicscope.errors import InputError
 from topicscope.probing.attention import Configuration
 from topicscope.probing.embeddings import embedding_rows
-from topicscope.probing.embeddings.contextual import contextual_vectors
-from topicscope.probing.embeddings.cooccurrence_baseline import WINDOW, cooccurrence_vectors, cooccurrences, ppmi
-from topicscope.probing.embeddings.embedding_table import (
+from topicscope.probing.embeddings.similarity import (
     BASELINE,
     HIGHER,
     LOWER,
@@ -24,7 +22,16 @@ from topicscope.probing.embeddings.embedding_table import (
     embedding_verdict,
     with_controls,
 )
-from topicscope.probing.embeddings.vectors import RANDOM_WORDS, ComparedWords, static_vectors
+from topicscope.probing.embeddings.vectors import (
+    RANDOM_WORDS,
+    WINDOW,
+    ComparedWords,
+    contextual_vectors,
+    cooccurrence_vectors,
+    cooccurrences,
+    ppmi,
+    static_vectors,
+)
 from topicscope.probing.hf import view_model
 from topicscope.probing.tokens import LATER_PIECE, AlignedUnit, align_units
 from topicscope.progress import SilentProgress

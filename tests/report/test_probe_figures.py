@@ -11,8 +11,8 @@ from cli.probe_files import WORDS_CSV, save_model, texts
 from report.report_records import heads_of
 from topicscope.errors import InputError
 from topicscope.probing.attention import BINNED, NUM_BINS
-from topicscope.probing.results.distances import distances
 from topicscope.probing.results.plots import KINDS
+from topicscope.probing.results.tables import distances
 from topicscope.probing.statistics import distance_features
 from topicscope.report import controls, coverage, profile
 from topicscope.report.probe_figures import MEASURES, PROFILE

@@ -11,7 +11,7 @@ from scipy.stats import chisquare, dirichlet_multinomial
 from topicscope.errors import InputError
 from topicscope.synthetic import DocumentLaw, Masking
 from topicscope.synthetic import documents as module
-from topicscope.synthetic.bernoulli import bernoulli
+from topicscope.synthetic.documents import bernoulli
 from topicscope.topics import TopicModel, Vocabulary
 
 

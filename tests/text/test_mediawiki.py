@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from topicscope.errors import InputError
 from topicscope.records import cache_folder
 from topicscope.text import Document, open_corpus, split_words, wikipedia, wikipedia_sample
+from topicscope.text.mediawiki import Namespaces, strip_wikitext
 from topicscope.text.source import Faults
 from topicscope.text.wikipedia import articles, read_sample, sample_dump
-from topicscope.text.wikitext import Namespaces, strip_wikitext
 
 SITE = """<siteinfo><namespaces><namespace key="0" /><namespace key="6">Datei</namespace>
 <namespace key="14">Kategorie</namespace></namespaces></siteinfo>"""

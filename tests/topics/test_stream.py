@@ -15,8 +15,8 @@ from topicscope.progress import SilentProgress
 from topicscope.runner import Here
 from topicscope.text import split_words
 from topicscope.topics import TOP_WORDS, Rate, coherence, expectation, fit_stream, fit_with
-from topicscope.topics.counted_text import count_text
 from topicscope.topics.expectation import expected
+from topicscope.topics.lda import count_text
 from topicscope.topics.stored_text import Bags, StoredText, store_text
 
 PASSAGES = planted_passages(6, 20, 1024, 20, seed=1)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.topics import TopicModel, Topics, Vocabulary, WordList, fit, load_any, load_topics, save_topics
-from topicscope.topics.files import SCHEMA_VERSION
-from topicscope.topics.topics_import import import_matrix, load_word_list
+from topicscope.topics.files import SCHEMA_VERSION, import_matrix, load_word_list
 
 
 @pytest.fixture

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from topicscope.claims.attention_order import LARGER
-from topicscope.claims.claim import Claim, Criterion, Row, above, below, near
+from topicscope.claims.claim import Claim, Criterion, Row, above, below, exact_row, measured_row, near, not_run_row
 from topicscope.claims.co_occurrence import infinite_value_matrix
 from topicscope.claims.context import Context
 from topicscope.claims.installed import demo_packages
 from topicscope.claims.pair_attention import NOT_HERE, WIKIPEDIA, Sample, WordPairs, read_pairs, wikipedia
 from topicscope.claims.partial_effect import Effect, effect_row
-from topicscope.claims.rows import exact_row, measured_row, not_run_row
 from topicscope.lab import attention_scores, law_of, make_recipe, topic_model_of
 from topicscope.probing.statistics import Moments, jackknife, ratio_of_means
 from topicscope.records import RunRecord

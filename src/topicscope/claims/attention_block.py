@@ -13,9 +13,8 @@ from topicscope.claims.attention_order import (
     free_attention_rows,
     reported_share,
 )
-from topicscope.claims.claim import Claim, Row, above
+from topicscope.claims.claim import Claim, Row, above, exact_row
 from topicscope.claims.context import Context
-from topicscope.claims.rows import exact_row
 from topicscope.theory import topicwise_attention_optimum
 
 # Knowl 9 (Li, Li & Risteski 2023): cross-entropy, Adam .01, uniform-block W_V.

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from topicscope.claims.claim import Criterion, Row, above
+from topicscope.claims.claim import Criterion, Row, above, exact_row, measured_row
 from topicscope.claims.context import Context
-from topicscope.claims.plain_attention import losses_of
-from topicscope.claims.rows import exact_row, measured_row
+from topicscope.claims.pair_attention import losses_of
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting
 from topicscope.theory import Value, topicwise_attention_optimum

@@ -18,12 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import logsumexp
 
-from topicscope.claims.claim import Claim, Criterion, Row, above
+from topicscope.claims.claim import Claim, Criterion, Row, above, exact_row, not_run_row
 from topicscope.claims.context import Context
 from topicscope.claims.installed import demo_packages
 from topicscope.claims.pair_attention import NOT_HERE, WIKIPEDIA, Meetings, Sample, wikipedia
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shares_any, shuffled_effects
-from topicscope.claims.rows import exact_row, not_run_row
 from topicscope.lab import Recipe, attention_scores, law_of, make_recipe, topic_model_of
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting

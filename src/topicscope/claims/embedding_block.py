@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from topicscope.claims.claim import Claim, Row, above, below, near
+from topicscope.claims.claim import Claim, Row, above, below, entry_means, exact_row, measured_row, near
 from topicscope.claims.context import Context
-from topicscope.claims.rows import entry_means, exact_row, measured_row
 from topicscope.lab import make_recipe
 from topicscope.theory import embedding_conditions, embedding_loss, embedding_optimum
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from topicscope.claims.rows import exact_row
+from topicscope.claims.claim import exact_row
 
 _ROUNDS = 500
 # Less than this share of the square of x beside levels and controls is rounding: they cannot be told apart.

@@ -3,9 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from topicscope.claims.claim import Claim, Row, above, near
+from topicscope.claims.claim import Claim, Row, above, measured_row, near
 from topicscope.claims.context import Context
-from topicscope.claims.rows import measured_row
 from topicscope.lab import SEPARATION, find_stages, make_recipe
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting

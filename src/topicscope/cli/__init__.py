@@ -33,7 +33,7 @@ app.command(
 app.command(
     "topicscope.cli.report:report", name="report", help="Draw the page of saved results again, or several at once."
 )
-app.command("topicscope.cli.demo:demo", name="demo", help="Probe a real model on real Wikipedia text, offline.")
+app.command("topicscope.cli.probe:demo", name="demo", help="Probe a real model on real Wikipedia text, offline.")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from cyclopts import Parameter
 
+from topicscope.cli.options import OutFolder
 from topicscope.cli.output import print_json, print_lines, print_table
-from topicscope.cli.places import OutFolder
 from topicscope.cli.probe import resolve_model
 from topicscope.probing import DEFAULT_THRESHOLDS
 from topicscope.probing.circuits import at_threshold, stand_out

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from topicscope.cli.options import ResultFolder
 from topicscope.cli.output import print_json, print_lines, print_table
-from topicscope.cli.places import ResultFolder
 from topicscope.probing.results import compare as compare_results
 
 

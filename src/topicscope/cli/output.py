@@ -17,6 +17,7 @@ from topicscope.progress import Progress, SilentProgress
 from topicscope.records import dump_json
 
 ProgressStyle = Literal["auto", "bar", "json", "none"]
+INTERRUPTED = 130  # exit code after Ctrl-C
 
 
 def print_json(document: Any) -> None:

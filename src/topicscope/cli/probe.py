@@ -1,24 +1,29 @@
-"""`topicscope probe`: the main job."""
+"""`topicscope probe`: the main job.
 
+`topicscope probe --checkpoints`: a curve over the checkpoints of a training run.
+
+`topicscope demo`: a real model on real Wikipedia text, offline.
+"""
+
+import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.cli.cluster import asked_cluster
-from topicscope.cli.options import Whole, fresh_folder
-from topicscope.cli.output import ProgressStyle, print_json, print_lines, show_progress
-from topicscope.cli.places import OutFolder, command_line, going_on
+from topicscope.cli.options import OutFolder, Whole, asked_cluster, command_line, fresh_folder, going_on
+from topicscope.cli.output import INTERRUPTED, ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.cli.probe_tables import show
-from topicscope.cli.series import probe_series
 from topicscope.demo import minilm_folder
 from topicscope.errors import InputError
+from topicscope.monitoring import PAGE, RECORD, CheckpointSeries, probe_checkpoints
 from topicscope.probing import DEFAULT_THRESHOLDS
 from topicscope.probing import probe as run_probe
-from topicscope.text import MAX_DOCUMENT_BYTES, OnError, open_corpus
+from topicscope.text import MAX_DOCUMENT_BYTES, Corpus, OnError, open_corpus
 
-INTERRUPTED = 130
 _THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
 _NUMBERS = Parameter(consume_multiple=True, negative="")
 
@@ -227,3 +232,78 @@ def resolve_model(name: str) -> str:
 
 def _slug(model: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name).strip("-.") or "model"
+
+
+def probe_series(
+    checkpoints: str, corpus: Corpus, options: Mapping[str, Any], *, json: bool, progress: ProgressStyle
+) -> int:
+    """Probe, print, and return the exit code: 0 all done (skipped ones are named), 130 interrupted."""
+    with show_progress(progress) as shown:
+        series = probe_checkpoints(checkpoints, corpus, progress=shown, **options)
+    if json:
+        print_json(series.to_dict())
+    else:
+        show_series(series, str(options["out"]))
+        if series.interrupted:
+            print_lines([going_on(options["out"])])
+    return INTERRUPTED if series.interrupted else 0
+
+
+def show_series(series: CheckpointSeries, folder: str) -> None:
+    """The answer, a line for each checkpoint, and what was skipped."""
+    print_lines([str(series), ""])
+    rows = []
+    for name, found in series.rows.groupby("checkpoint", sort=False):
+        embeddings = found[found["quantity"] == "embeddings"].iloc[:1]
+        attention = found[found["quantity"] == "attention"].iloc[:1]
+        ov = found[found["quantity"] == "ov"].sort_values("z").iloc[-1:]
+        cells = [_cell(embeddings, "difference", ".2g"), _cell(embeddings, "ratio", ".2f"), _z(embeddings)]
+        cells += [_cell(ov, "difference", ".1g"), _z(ov)]
+        cells += [f"{_cell(attention, 'ratio', '.3f')} ±{_cell(attention, 'ratio_se', '.3f')}", _z(attention)]
+        rows.append([name, *cells])
+    print_table(
+        "Topic structure by checkpoint",
+        ["checkpoint", "S-D", "S/D", "z", "OV S-D", "z", "attention", "z"],
+        rows,
+        "S, D: mean cosine of same-topic and different-topic words; OV: the layer with the largest z; attention: "
+        "same/different, of the first part (position-corrected where it is causal); z: topics shuffled over words, of "
+        "like frequency where there are enough",
+        unbroken=["checkpoint", "S-D", "S/D", "z", "OV S-D", "attention"],
+    )
+    for checkpoint in series.checkpoints:
+        if checkpoint["status"] == "skipped":
+            print_lines([f"skipped: {checkpoint['name']}: {checkpoint['reason']}"])
+    print_lines([f"report: {folder}/{PAGE}", f"result: {folder}/{RECORD}"])
+
+
+def _cell(rows: pd.DataFrame, name: str, form: str) -> str:
+    value = float(rows[name].iloc[0]) if len(rows) else math.nan
+    return "-" if math.isnan(value) else f"{value:{form}}"
+
+
+def _z(rows: pd.DataFrame) -> str:
+    banded = _cell(rows, "z_banded", ".1f")
+    return _cell(rows, "z", ".1f") if banded == "-" else banded
+
+
+OPTIONS = {"topics": "50", "topic_seeds": 3, "controls": 5, "threshold": (0.001, 0.002, 0.004), "max_units": 2500}
+
+
+def demo(
+    *,
+    out: Path = Path("demo"),
+    json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    progress: ProgressStyle = "auto",
+) -> int:
+    """Probe MiniLM, a sentence encoder of 22 million parameters, on gensim's sample of English Wikipedia.
+
+    Parameters
+    ----------
+    out
+        Folder for the result; an earlier result of the demo is replaced, anything else is refused.
+    json
+        Print result.json on stdout.
+    progress
+        How progress is shown on stderr.
+    """
+    return probe("minilm", out=out, overwrite=True, json=json, progress=progress, **OPTIONS)  # type: ignore[arg-type]

@@ -10,8 +10,8 @@ from typing import Annotated
 import pandas as pd
 from cyclopts import Parameter
 
+from topicscope.cli.options import OutFile, ResultFolder
 from topicscope.cli.output import print_json, print_lines
-from topicscope.cli.places import OutFile, ResultFolder
 from topicscope.errors import InputError
 from topicscope.experiments import RECORD as SWEEP_RECORD
 from topicscope.experiments import SweepResult

@@ -9,10 +9,8 @@ from cyclopts import Parameter
 
 from topicscope.claims import CLAIMS, ClaimResult
 from topicscope.claims import reproduce as run_claims
-from topicscope.cli.cluster import asked_cluster
-from topicscope.cli.options import Whole, fresh_folder
+from topicscope.cli.options import OutFolder, Whole, asked_cluster, command_line, fresh_folder, going_on
 from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import OutFolder, command_line, going_on
 from topicscope.errors import InputError
 
 _WIDE = 110  # columns of a terminal

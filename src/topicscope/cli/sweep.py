@@ -8,10 +8,8 @@ from typing import Annotated, Any
 import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.cli.cluster import asked_cluster, check_device
-from topicscope.cli.options import Whole, fresh_folder
-from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import OutFolder, command_line, going_on
+from topicscope.cli.options import OutFolder, Whole, asked_cluster, check_device, command_line, fresh_folder, going_on
+from topicscope.cli.output import INTERRUPTED, ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.experiments import (
     PAGE,
@@ -29,7 +27,6 @@ from topicscope.experiments import (
 from topicscope.experiments import sweep as run_sweep
 from topicscope.report import metric_words
 
-INTERRUPTED = 130
 _MOST_ROWS, _MOST_REASONS = 30, 10
 
 

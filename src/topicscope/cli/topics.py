@@ -8,10 +8,8 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
-from topicscope.cli.cluster import asked_cluster
-from topicscope.cli.options import Whole
+from topicscope.cli.options import OutFile, Whole, asked_cluster
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import OutFile
 from topicscope.errors import InputError
 from topicscope.text import MAX_DOCUMENT_BYTES, OnError, open_corpus, sample_documents
 from topicscope.topics import (

@@ -6,10 +6,8 @@ from typing import Annotated, Any
 import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.cli.cluster import asked_cluster, check_device
-from topicscope.cli.options import Whole, fresh_folder
+from topicscope.cli.options import OutFolder, Whole, asked_cluster, check_device, command_line, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.cli.places import OutFolder, command_line
 from topicscope.errors import InputError
 from topicscope.experiments import add_theory, resolve
 from topicscope.lab import SEEDS_PER_TASK, Recipe, load_recipe

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
         token_windows,
         without_bars,
     )
-    from topicscope.experiments.sweep import sweep
+    from topicscope.experiments.sweep import RUNS, Keep, sweep
     from topicscope.experiments.sweep_config import changed, load_spec, make_spec
     from topicscope.experiments.sweep_plan import OnError, Plan, make_plan
-    from topicscope.experiments.sweep_point import RUNS, Keep
-    from topicscope.experiments.sweep_result import PAGE, RECORD, SweepResult
-    from topicscope.experiments.sweep_table import plain
+    from topicscope.experiments.sweep_result import PAGE, RECORD, SweepResult, plain
 
 __all__ = [
     "CLS",

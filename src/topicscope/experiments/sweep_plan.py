@@ -15,7 +15,7 @@ import numpy as np
 
 from topicscope.errors import InputError
 from topicscope.experiments.closed_forms import resolve
-from topicscope.experiments.possible import check_possible
+from topicscope.experiments.recipes import check_possible
 from topicscope.experiments.sweep_config import Draw, SweepSpec
 from topicscope.lab import Recipe, inputs_of, make_recipe
 from topicscope.records import dump_json

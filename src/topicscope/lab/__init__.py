@@ -13,13 +13,12 @@ from topicscope.lab.data import HeldOut, fixed_set, held_out, inputs_of, law_of,
 from topicscope.lab.engine import check_device, check_engine
 from topicscope.lab.history import attention_scores, block_means, shares_topic
 from topicscope.lab.loop import SEEDS_PER_TASK, train
-from topicscope.lab.loss import check_names
-from topicscope.lab.objective import Loss
 from topicscope.lab.parameters import Start, layer_name, shapes, start
 from topicscope.lab.recipe import Recipe, load_recipe, make_recipe
 from topicscope.lab.reduced import CountTensors, ReducedTransformer
 from topicscope.lab.stages import SEPARATION, Stages, find_stages
-from topicscope.lab.transformer import TopicTransformer
+from topicscope.lab.trainer import check_names
+from topicscope.lab.transformer import Loss, TopicTransformer
 
 __all__ = [
     "SEEDS_PER_TASK",

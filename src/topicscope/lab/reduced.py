@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from topicscope.lab.config import ModelConfig, NotReducibleError, why_not_reduced
-from topicscope.lab.objective import Loss, grouped_loss
 from topicscope.lab.parameters import Start
-from topicscope.lab.transformer import TopicTransformer
+from topicscope.lab.transformer import Loss, TopicTransformer, grouped_loss
 from topicscope.synthetic import TokenCounts
 
 

@@ -1,11 +1,11 @@
 """Topic structure while a model trains: what is measured, when, and what it costs."""
 
 from topicscope.monitoring.callback import TopicStructureCallback
+from topicscope.monitoring.checkpoints import probe_checkpoints
 from topicscope.monitoring.history import MonitorHistory
 from topicscope.monitoring.monitor import TopicStructureMonitor
 from topicscope.monitoring.onsets import Onset, find_stages, onset
 from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
-from topicscope.monitoring.series_run import probe_checkpoints
 
 __all__ = [
     "PAGE",

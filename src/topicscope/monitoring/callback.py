@@ -13,10 +13,9 @@ from transformers.trainer_callback import CallbackHandler
 
 from topicscope.errors import InputError
 from topicscope.monitoring.history import MonitorHistory
-from topicscope.monitoring.monitor import TopicStructureMonitor
+from topicscope.monitoring.monitor import Log, Settings, TopicStructureMonitor
 from topicscope.monitoring.probe_set import MonitorTopics
 from topicscope.monitoring.schedule import Every, Share
-from topicscope.monitoring.settings import Log, Settings
 from topicscope.probing import Documents
 
 

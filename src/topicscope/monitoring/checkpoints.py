@@ -1,12 +1,34 @@
-"""The checkpoints of one training run, in order: folders of models, or revisions of a model on the hub."""
+"""The checkpoints of one training run, in order: folders of models, or revisions of a model on the hub.
+
+Probe every checkpoint of a training run with the same documents and topics.
+"""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from topicscope.errors import InputError
-from topicscope.probing.hf import pinned
+from topicscope.errors import InputError, RunError, TopicscopeError
+from topicscope.monitoring.series import RECORD, RESULTS, CheckpointSeries, frame_of, series_rows
+from topicscope.probing import (
+    Documents,
+    FittedTopics,
+    Given,
+    ProbeOptions,
+    TopicSource,
+    corpus_of,
+    identity_of,
+    paths_of,
+    probe,
+    read_topics,
+    topics_from,
+)
+from topicscope.probing.hf import load_model, pinned
+from topicscope.probing.results import ProbeResult
+from topicscope.progress import Progress, SilentProgress, tracked
+from topicscope.records import SERIES, growing_run, output_path, read_json
+from topicscope.text import Corpus, split_words
 
 CheckpointSource = str | Path | Sequence[str | Path]
 
@@ -90,3 +112,195 @@ def _name(model: str) -> str:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "checkpoint"
+
+
+_TASK = "checkpoints"
+
+
+class Again(NamedTuple):
+    """What to do with what is there, and with what cannot be read; see `probe_checkpoints`."""
+
+    on_error: str
+    resume: bool
+
+
+def probe_checkpoints(
+    checkpoints: CheckpointSource,
+    documents: Documents = "wikipedia-sample",
+    *,
+    out: str | Path,
+    topics: TopicSource = 100,
+    on_error: str = "stop",
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "cpu",
+    dtype: str | None = None,
+    trust_remote_code: str | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+    **options: Any,
+) -> CheckpointSeries:
+    """How topic structure changes over the checkpoints of a training run: one curve.
+
+    checkpoints: a folder of checkpoints, "MODEL@REV1,REV2", or a list; see `find_checkpoints`.
+    documents, topics, options: as in `probe`, the same for all. Topics are fitted once; a long text is tokenised once
+        (`probe` keeps its tokens). `controls` and `permutations` are paid for at every checkpoint: with controls=0 a
+        series takes a sixth of the time, and its z and intervals are the same.
+    out: folder for series.json, series.csv, emergence.png, the fitted topics, and results/NAME, a whole result of
+        `probe` for each checkpoint. They are written as the work goes on.
+    on_error: a checkpoint that cannot be read or probed ends the series ("stop"), or is skipped, named and counted
+        ("skip").
+    resume: go on with `out`: finished checkpoints are kept, new ones may have come.
+
+    After Ctrl-C the series of what was finished is returned, with `interrupted` set.
+
+    Raises:
+        InputError: no checkpoints, text, topics, options or a folder that cannot be used; a checkpoint that cannot be
+            read, or none that can.
+        RunError: the disk is full; what was finished is kept for `resume`.
+    """
+    chosen, folder = ProbeOptions.checked(**options), output_path(out)
+    if on_error not in ("stop", "skip"):
+        raise InputError("unknown on_error", received=on_error, expected='"stop" or "skip"')
+    found = find_checkpoints(checkpoints)
+    corpus, source = corpus_of(documents), read_topics(topics)
+    settings = {
+        "text": [corpus.name, corpus.fingerprint()],
+        "topics": identity_of(source),
+        "options": chosen.model_dump(mode="json") | {"device": device, "dtype": dtype},
+    }
+    loading = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+    again = Again(on_error, resume)
+    read = [*paths_of(documents, None), *(Path(each.model) for each in found if Path(each.model).exists())]
+    read += [Path(topics)] if isinstance(topics, (str, Path)) else []
+    with growing_run(folder, SERIES, resume=resume, overwrite=overwrite, inputs=read) as run:
+        series = _probe_all(found, corpus, source, run.folder, settings, loading, options, again, progress, command)
+        run.keep = series.interrupted
+    return replace(series, folder=run.folder)
+
+
+def _probe_all(
+    found: tuple[Checkpoint, ...],
+    corpus: Corpus,
+    source: Given,
+    folder: Path,
+    settings: Mapping[str, Any],
+    loading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    again: Again,
+    progress: Progress | None,
+    command: str | None,
+) -> CheckpointSeries:
+    chosen = ProbeOptions.checked(**options)
+    if again.resume and folder.is_dir() and any(folder.iterdir()):
+        _require_same(folder, settings)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+    series = _Series(found, folder, settings, command)
+    series.written()  # before anything is kept that only these settings make
+    shown = SilentProgress() if progress is None else progress
+    fitted = topics_from(source, corpus, chosen, split_words, shown, folder)
+    with tracked(shown, _TASK, len(found), "checkpoints"):
+        for number, checkpoint in enumerate(found):
+            try:
+                result = _probed(checkpoint, corpus, fitted, folder, loading, options)
+            except RunError:
+                raise
+            except TopicscopeError as error:
+                if again.on_error == "stop":
+                    raise _named(checkpoint, error) from error
+                series.skipped(checkpoint, error)
+            except KeyboardInterrupt:
+                return series.written(interrupted=True)
+            else:
+                if result.interrupted:
+                    return series.written(interrupted=True)
+                series.measured(checkpoint, result)
+            series.written()
+            shown.update(_TASK, number + 1)
+    if series.first_error is not None and not series.rows:
+        raise _named(*series.first_error) from series.first_error[1]
+    return series.written()
+
+
+class _Series:
+    """What is known of a series while it is made."""
+
+    def __init__(
+        self, found: tuple[Checkpoint, ...], folder: Path, settings: Mapping[str, Any], command: str | None
+    ) -> None:
+        self._status: dict[str, dict[str, Any]] = {
+            each.name: {"name": each.name, "model": each.model, "step": each.step, "status": "waiting"}
+            for each in found
+        }
+        self._folder, self._settings, self._command = folder, settings, command
+        self._name = Path(found[0].model.partition("@")[0]).resolve().parent.name
+        if "@" in found[0].model:
+            self._name = found[0].model.partition("@")[0]
+        self.rows: list[dict[str, Any]] = []
+        self.first_error: tuple[Checkpoint, TopicscopeError] | None = None
+
+    def measured(self, checkpoint: Checkpoint, result: ProbeResult) -> None:
+        where = {"checkpoint": checkpoint.name, "step": checkpoint.step}
+        self.rows += [where | row for row in series_rows(result)]
+        kept = {"weights_hash": result.model["weights_hash"], "headline": str(result)}
+        self._status[checkpoint.name] |= {"status": "measured", **kept}
+
+    def skipped(self, checkpoint: Checkpoint, error: TopicscopeError) -> None:
+        self.first_error = self.first_error or (checkpoint, error)
+        self._status[checkpoint.name] |= {"status": "skipped", "reason": str(error)}
+
+    def written(self, *, interrupted: bool = False) -> CheckpointSeries:
+        states = tuple(self._status.values())
+        series = CheckpointSeries(
+            self._name, frame_of(self.rows), states, self._settings, self._folder, self._command, interrupted
+        )
+        series.save()
+        return series
+
+
+def _probed(
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    fitted: FittedTopics,
+    folder: Path,
+    loading: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> ProbeResult:
+    """The finished result of a checkpoint, or a probe of it, from where an earlier one was stopped."""
+    # Loaded here, so that what cannot be read is known before a folder is made for it.
+    view = load_model(checkpoint.model, **loading)
+    return probe(
+        view,
+        documents=corpus,
+        topics=fitted.word_list or fitted.topics,
+        out=folder / RESULTS / checkpoint.name,
+        resume=True,
+        **{**loading, "revision": checkpoint.model.partition("@")[2] or None},
+        **options,
+    )
+
+
+def _require_same(folder: Path, settings: Mapping[str, Any]) -> None:
+    """One curve needs one text, one set of topics and one set of options."""
+    kept = read_json(folder / RECORD).get("settings", {})
+    different = sorted(name for name in settings if kept.get(name) != settings[name])
+    if different:
+        raise InputError(
+            "the folder holds a series of another kind",
+            received={name: settings[name] for name in different},
+            expected={name: kept.get(name) for name in different},
+            where=str(folder / RECORD),
+            advice="choose another --out, or use --overwrite in place of --resume",
+        )
+
+
+def _named(checkpoint: Checkpoint, error: TopicscopeError) -> InputError:
+    return InputError(
+        f"checkpoint {checkpoint.name}: {error.summary}",
+        received=error.received,
+        expected=error.expected,
+        where=error.where,
+        advice=(f"{error.advice}; " if error.advice else "")
+        + "finished checkpoints are kept: go on with --resume, or leave this one out with --on-error skip",
+    )

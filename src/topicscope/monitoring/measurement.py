@@ -1,22 +1,262 @@
-"""One measurement of a model in training: attention, OV circuit and weights of every layer, and the embeddings."""
+"""One measurement of a model in training: attention, OV circuit and weights of every layer, and the embeddings.
 
-from collections.abc import Iterator, Mapping
+Norms of a layer's query, key, value and output weights, and how far they are from where training began.
+
+The start is kept on disk, not in memory, so that a resumed run measures from the same start, and a run needs no second
+copy of its weights.
+
+Attention between words of one topic and of different topics, layer by layer, over a fixed set of units.
+
+Which pairs there are does not change while a model trains, so they are found once; a measurement is a forward pass and
+a few sums. For a pair of positions i ≠ j both of whose words have topics, x = A_ij · L/100, averaged over a layer's
+heads; in causal parts A_ij · (i+1)/100 as well. With documents as clusters,
+
+    same, different = Σ x / Σ 1 over the pairs of words of one topic (a word with itself included) and of two topics,
+
+their ratio and difference have delta-method errors, as a probe's have. z says how far Σ_{same topic, i ≠ j words} r is
+from what it is when topics are shuffled over the words, in closed form (Mantel's moments); r = x (in causal parts the
+one with (i+1)/100) less the mean of all pairs at the same distance in the same layer, as in
+`probing.statistics.permutation`.
+z_banded: shuffled within frequency bands.
+
+Axes: b unit of the batch, h head, q query, k key, e layer.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from topicscope.errors import UnsupportedModelError
-from topicscope.monitoring.attention import AttentionReader
 from topicscope.monitoring.probe_set import ProbeSet
-from topicscope.monitoring.weights import weight_rows
-from topicscope.probing.circuits import circuit_factors
+from topicscope.probing.attention import NUM_BINS, TopicLookup, distance_bin, pair_codes, text_side
+from topicscope.probing.circuits import attention_weights, circuit_factors
 from topicscope.probing.embeddings import KINDS, embedding_similarity
-from topicscope.probing.hf import ModelView
-from topicscope.probing.statistics import WordPairs, frequency_bands
-from topicscope.probing.tokens import word_token_ids
+from topicscope.probing.hf import ModelView, PartSpec
+from topicscope.probing.statistics import (
+    Moments,
+    WordPairs,
+    delta_method,
+    effective_documents,
+    frequency_bands,
+    ratio_of_means,
+)
+from topicscope.probing.tokens import AlignedUnit, Batch, make_batches, tokens_at_once, word_token_ids
+from topicscope.topics import PairClass
+
+START_FILE = "topic_structure_start.safetensors"
+
+
+def save_start(view: ModelView, path: Path) -> bool:
+    """Write the weights as they are; false where the model's matrices are not known."""
+    try:
+        found = {
+            f"{part}/{layer}/{name}": matrix.float().contiguous().clone()
+            for part, layer, matrices in attention_weights(view)
+            for name, matrix in matrices.items()
+        }
+    except UnsupportedModelError:
+        return False
+    waiting = path.with_suffix(".writing")
+    save_file(found, waiting)
+    waiting.replace(path)
+    return True
+
+
+def weight_rows(view: ModelView, start: Path | None) -> Iterator[dict[str, Any]]:
+    """One row per part and layer: ‖X‖_F as X_norm, and ‖X - X(start)‖_F as X_change, for W_Q, W_K, W_V and W_O.
+
+    start: the file of `save_start`; None: no change is known. Nothing where the model's matrices are not known.
+    """
+    if start is None or not start.is_file():
+        yield from _rows(view, None)
+        return
+    with safe_open(start, framework="pt") as kept:
+        yield from _rows(view, kept)
+
+
+def _rows(view: ModelView, kept: Any) -> Iterator[dict[str, Any]]:
+    try:
+        for part, layer, matrices in attention_weights(view):
+            row: dict[str, Any] = {"part": part, "layer": layer}
+            for name, matrix in matrices.items():
+                row[f"{name}_norm"] = float(matrix.norm())
+                if kept is not None:
+                    row[f"{name}_change"] = float((matrix - kept.get_tensor(f"{part}/{layer}/{name}")).norm())
+            yield row
+    except UnsupportedModelError:
+        return
+
+
+_FEATURE = {PairClass.same_word: 0, PairClass.same_topic: 1, PairClass.different_topic: 2}
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairs of positions of one batch and part: where they stand in attention [b q k], and what they are."""
+
+    place: Int[np.ndarray, "pair"]
+    kind: Int[np.ndarray, "pair"]  # 0 a word with itself, 1 other words of one topic, 2 different topics
+    document: Int[np.ndarray, "pair"]
+    scale: Float[np.ndarray, "pair"]  # L/100
+    own_scale: Float[np.ndarray, "pair"]  # (i+1)/100
+    distance: Int[np.ndarray, "pair"]
+    words: Int[np.ndarray, "pair"]  # smaller word · number of words + larger word
+    query: Int[np.ndarray, "pair"]  # b · positions + q
+
+
+class AttentionReader:
+    """The pairs of some units, ready to be read of a model again and again."""
+
+    def __init__(
+        self,
+        view: ModelView,
+        units: Sequence[AlignedUnit],
+        document_of: Int[np.ndarray, "unit"],
+        lookup: TopicLookup,
+    ) -> None:
+        self.units = len(units)
+        self.documents = int(document_of.max()) + 1
+        batches = make_batches(units, max_tokens=tokens_at_once(view.device))
+        self._prepared = [(batch, _pairs_of(view, batch, units, document_of, lookup)) for batch in batches]
+        self._lookup = lookup
+
+    def read(self, view: ModelView) -> Iterator[dict[str, Any]]:
+        """One row per part and layer; the model runs once.
+
+        Raises:
+            RunError: see `ModelView.run`.
+        """
+        gathered: dict[tuple[str, int], list[np.ndarray]] = {}
+        kept: dict[str, list[tuple[_Pairs, np.ndarray]]] = {part.name: [] for part in view.parts}
+        lost = dict.fromkeys(kept, 0)
+        for batch, pairs in self._prepared:
+            found: dict[tuple[str, int], np.ndarray] = {}
+
+            def hear(part: str, layer: int, attention: torch.Tensor, pairs: Any = pairs, found: Any = found) -> None:
+                place = torch.from_numpy(pairs[part].place).to(attention.device)
+                found[part, layer] = attention.mean(1).flatten()[place].double().cpu().numpy()
+
+            rows = view.run(batch, hear)
+            for name, broken in rows.not_a_number.items():
+                keep = ~broken.flatten().cpu().numpy()[pairs[name].query]
+                lost[name] += int(broken.sum())
+                kept[name].append((pairs[name], keep))
+            for (name, layer), values in found.items():
+                gathered.setdefault((name, layer), []).append(values[kept[name][-1][1]])
+        for part in view.parts:
+            pairs_of_part = _joined(kept[part.name])
+            x = np.stack([np.concatenate(gathered[part.name, layer]) for layer in part.layers])
+            yield from self._rows(part, pairs_of_part, x, lost[part.name])
+
+    def _rows(
+        self, part: PartSpec, pairs: _Pairs, x: Float[np.ndarray, "layer pair"], lost: int
+    ) -> Iterator[dict[str, Any]]:
+        scaled = x * pairs.scale
+        # In a causal part what a place can see differs from place to place, which is no matter of topics.
+        z, banded = self._z(pairs, x * pairs.own_scale if part.causal else scaled)
+        for number, layer in enumerate(part.layers):
+            row = {"part": part.name, "layer": layer} | _means(pairs, scaled[number], self.documents)
+            row |= {"z": float(z[number]), "z_banded": float(banded[number]), "rows_not_a_number": lost}
+            if part.causal:
+                corrected = _means(pairs, x[number] * pairs.own_scale, self.documents)
+                row |= {
+                    f"{name}_position_corrected{end}": corrected[f"{name}{end}"]
+                    for name in ("ratio", "ratio_distinct")
+                    for end in ("", "_se")
+                }
+            yield row
+
+    def _z(
+        self, pairs: _Pairs, x: Float[np.ndarray, "layer pair"]
+    ) -> tuple[Float[np.ndarray, "layer"], Float[np.ndarray, "layer"]]:
+        chosen = pairs.kind > 0
+        distance, codes = pairs.distance[chosen], pairs.words[chosen]
+        used, place = np.unique(np.divmod(codes, len(self._lookup.words)), return_inverse=True)
+        if not chosen.any():
+            return np.full(len(x), np.nan), np.full(len(x), np.nan)
+        first, second = place.reshape(2, -1)
+        number = np.bincount(distance, minlength=NUM_BINS)
+        expected = [np.bincount(distance, v, NUM_BINS) / np.maximum(number, 1) for v in x[:, chosen]]
+        residual = x[:, chosen] - np.stack(expected)[:, distance]
+        unique, group = np.unique(first * len(used) + second, return_inverse=True)
+        values = np.stack([np.bincount(group, r, len(unique)) for r in residual])
+        bands = frequency_bands(self._lookup.counts[used].astype(np.float64))
+        shuffles = WordPairs(self._lookup.membership(0)[used], bands)
+        z, banded = shuffles.shuffled(*np.divmod(unique, len(used)), values)
+        return z, z if bands is None else banded  # too few words for two bands: the tests are one
+
+
+def _means(pairs: _Pairs, x: Float[np.ndarray, "pair"], documents: int) -> dict[str, float]:
+    """Sums and counts by document and kind become means, ratios and their errors."""
+    flat = pairs.document * 3 + pairs.kind
+    sums, counts = (np.bincount(flat, w, documents * 3).reshape(-1, 3).astype(np.float64) for w in (x, np.ones_like(x)))
+    moments = Moments.empty(6).add(np.concatenate([sums, counts], 1))
+    paired = ratio_of_means(moments, [0, 1], [3, 4], [2], [5])
+    distinct = ratio_of_means(moments, [1], [4], [2], [5])
+    (s, n_s), (d, n_d) = ((sums[:, ks].sum(), counts[:, ks].sum()) for ks in ([0, 1], [2]))
+    same, different = (float(a / n) if n else np.nan for a, n in ((s, n_s), (d, n_d)))
+    gradient = np.zeros(6)
+    if n_s and n_d:
+        gradient[[0, 1]], gradient[[3, 4]] = 1 / n_s, -same / n_s
+        gradient[2], gradient[5] = -1 / n_d, different / n_d
+    effective = effective_documents(moments, [0, 1], [3, 4], [2], [5])
+    difference = delta_method(moments, same - different, gradient, effective=effective)
+    return {
+        "same": same,
+        "different": different,
+        "difference": difference.value,
+        "difference_se": difference.se,
+        "ratio": paired.value,
+        "ratio_se": paired.se,
+        "ratio_distinct": distinct.value,
+        "ratio_distinct_se": distinct.se,
+        "pairs_same": int(n_s),
+        "pairs_different": int(n_d),
+    }
+
+
+def _pairs_of(
+    view: ModelView,
+    batch: Batch,
+    units: Sequence[AlignedUnit],
+    document_of: Int[np.ndarray, "unit"],
+    lookup: TopicLookup,
+) -> dict[str, _Pairs]:
+    side = text_side([units[i] for i in batch.unit_index], batch.attention_mask, lookup)
+    document, length = document_of[list(batch.unit_index)], batch.attention_mask.sum(1).numpy()
+    found = {}
+    for part in view.parts:
+        query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
+        codes = pair_codes(query, key, causal=part.causal)[:, 0].numpy()
+        unit, row, column = np.nonzero(np.isin(codes, [int(k) for k in _FEATURE]))
+        kind = np.zeros(len(PairClass), dtype=np.int64)
+        kind[[int(k) for k in _FEATURE]] = list(_FEATURE.values())
+        words = query.words.numpy()[unit, row], key.words.numpy()[unit, column]
+        apart = np.abs(query.place.numpy()[unit, row] - key.place.numpy()[unit, column])
+        found[part.name] = _Pairs(
+            place=(unit * codes.shape[1] + row) * codes.shape[2] + column,
+            kind=kind[codes[unit, row, column]],
+            document=document[unit],
+            scale=length[unit] / 100,
+            own_scale=query.rank.numpy()[unit, row] / 100,
+            distance=distance_bin(apart),
+            words=np.minimum(*words) * len(lookup.words) + np.maximum(*words),
+            query=unit * codes.shape[1] + row,
+        )
+    return found
+
+
+def _joined(parts: Sequence[tuple[_Pairs, np.ndarray]]) -> _Pairs:
+    names = _Pairs.__dataclass_fields__
+    return _Pairs(**{name: np.concatenate([getattr(pairs, name)[keep] for pairs, keep in parts]) for name in names})
+
 
 EMBEDDING_FIELDS = ("same", "different", "difference", "difference_se", "ratio", "z", "z_banded")
 

@@ -2,17 +2,19 @@
 `tokens`, `hf`, `attention`, `statistics`, `embeddings`, `circuits`, `results` and `execution`."""
 
 from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeOptions
-from topicscope.probing.inputs import Documents, corpus_of, paths_of
-from topicscope.probing.probe import probe
-from topicscope.probing.topic_source import (
+from topicscope.probing.inputs import (
+    Documents,
     FittedTopics,
     Given,
     TopicSource,
     configurations_of,
+    corpus_of,
     identity_of,
+    paths_of,
     read_topics,
     topics_from,
 )
+from topicscope.probing.probe import probe
 
 __all__ = [
     "DEFAULT_THRESHOLDS",

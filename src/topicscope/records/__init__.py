@@ -7,7 +7,6 @@ from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
     from topicscope.records.arrays import Header, Headers, npz_headers, read_npy, read_npz
-    from topicscope.records.cache import cache_folder
     from topicscope.records.contents import (
         CIRCUITS,
         MODEL,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     )
     from topicscope.records.files import (
         NUMBERS_VERSION,
+        cache_folder,
         dump_json,
         read_json,
         read_jsonl,

@@ -2,6 +2,8 @@
 
 A file is written beside its target and renamed over it, so that a reader (or a killed run) sees the old file or
 the new one, never half of one.
+
+Where topicscope keeps what it can make again.
 """
 
 import hashlib
@@ -174,3 +176,12 @@ def require_regular_file(place: object, expected: str = "a file") -> None:
             expected=f"{expected}, which can be read more than once",
             advice="write its content to a file and give that",
         )
+
+
+def cache_folder() -> Path:
+    """$TOPICSCOPE_CACHE, or topicscope in $XDG_CACHE_HOME or in ~/.cache."""
+    own = os.environ.get("TOPICSCOPE_CACHE")
+    shared = os.environ.get("XDG_CACHE_HOME")
+    if own:
+        return Path(own)
+    return (Path(shared) if shared else Path.home() / ".cache") / "topicscope"

@@ -46,7 +46,7 @@ class RunRecord:
     history: one row per (seed, step); the columns are listed in `topicscope.lab.history`.
     weights: name -> array [seed, …]; `W_V` is [seed, output token, input token] in the paper's orientation.
     summary: final numbers, stages of training and, when the command line made the run, theory beside them.
-    snapshots: matrices of the first seed at up to 20 steps, see `topicscope.lab.snapshots`; empty in old records.
+    snapshots: matrices of the first seed at up to 20 steps, see `topicscope.lab.history`; empty in old records.
     """
 
     config: dict[str, Any]

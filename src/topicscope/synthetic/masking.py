@@ -8,8 +8,7 @@ import numpy as np
 
 from topicscope.errors import InputError
 from topicscope.records import Headers, read_npz, write_npz
-from topicscope.synthetic.bernoulli import bernoulli
-from topicscope.synthetic.documents import Documents
+from topicscope.synthetic.documents import Documents, bernoulli
 from topicscope.synthetic.setting import Setting, Weighting
 
 _FIELDS = ("input_ids", "labels", "selected", "attendable")

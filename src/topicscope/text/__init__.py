@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from topicscope.text.corpus import Corpus, corpus_from, open_corpus, wikipedia_sample
     from topicscope.text.sampling import sample_documents
     from topicscope.text.source import MAX_DOCUMENT_BYTES, Document, OnError
-    from topicscope.text.stop_words import load_stop_words
     from topicscope.text.units import Unit, UnitCounts, UnitReader, passages, sample_units
-    from topicscope.text.words import Word, WordLengths, WordSplitter, normalise_word, split_words
+    from topicscope.text.words import Word, WordLengths, WordSplitter, load_stop_words, normalise_word, split_words
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",

@@ -13,7 +13,7 @@ import pandas as pd
 
 from topicscope.errors import InputError
 from topicscope.records import name_of, place_of
-from topicscope.text.folders import reader_of
+from topicscope.text.readers import reader_of
 from topicscope.text.source import MAX_DOCUMENT_BYTES, Document, Faults, OnError, Source, is_encodable
 from topicscope.text.wikipedia import read_sample, sample_dump
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from topicscope.errors import InputError
 from topicscope.records import cache_folder, sha256_of_file, write_text
+from topicscope.text.mediawiki import STRIPPER_VERSION
 from topicscope.text.readers import read_mediawiki
 from topicscope.text.source import Document, Faults, Source
-from topicscope.text.wikitext import STRIPPER_VERSION
 
 DUMP = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 

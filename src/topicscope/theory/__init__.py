@@ -5,7 +5,6 @@ Matrices keep the paper's orientation W[out, in] with index 0 = [MASK]; `phi` is
 """
 
 from topicscope.synthetic import Setting
-from topicscope.theory.assumptions import Assumption
 from topicscope.theory.attention import (
     Value,
     attention_landscape,
@@ -38,7 +37,7 @@ from topicscope.theory.embedding import EmbeddingOptimum, embedding_bias, embedd
 from topicscope.theory.enumeration import enumerated_bayes_loss, enumerated_loss, topicwise_kernel
 from topicscope.theory.moments import Moments, TopicLaw, dirichlet_law, moments, uniform_law
 from topicscope.theory.rational import RationalLoss
-from topicscope.theory.theorem import Theorem, TheoremReport
+from topicscope.theory.theorem import Assumption, Theorem, TheoremReport
 from topicscope.theory.theorems import THEOREMS
 from topicscope.theory.uniform import uniform_attention_loss
 from topicscope.theory.value_matrix import (

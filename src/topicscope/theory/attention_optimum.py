@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from topicscope.synthetic import Setting
-from topicscope.theory.assumptions import THEOREM_3, THEOREM_4, violated
 from topicscope.theory.attention import Value, topicwise_rational_loss
 from topicscope.theory.rational import RationalLoss
+from topicscope.theory.theorem import THEOREM_3, THEOREM_4, violated
 
 
 @dataclass(frozen=True)

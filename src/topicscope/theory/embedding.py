@@ -8,8 +8,8 @@ from scipy.fft import dct
 
 from topicscope.errors import InputError
 from topicscope.synthetic import Setting
-from topicscope.theory.assumptions import THEOREM_1, violated
 from topicscope.theory.moments import moments
+from topicscope.theory.theorem import THEOREM_1, violated
 from topicscope.theory.uniform import check_size, uniform_attention_loss
 
 

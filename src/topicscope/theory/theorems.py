@@ -1,7 +1,7 @@
 """Every statement the package checks, as one object each."""
 
-from topicscope.theory import assumptions as given
 from topicscope.theory import measures as measure
+from topicscope.theory import theorem as given
 from topicscope.theory.theorem import Theorem
 
 THEOREMS: tuple[Theorem, ...] = (

@@ -8,14 +8,11 @@ if TYPE_CHECKING:
     from topicscope.topics.assignment import Overlap, TopicAssignment, assign_words, from_word_list
     from topicscope.topics.coherence import TOP_WORDS, coherence
     from topicscope.topics.engines import Engine, fit_with
-    from topicscope.topics.files import is_topics_file, load_any, load_topics, save_topics
+    from topicscope.topics.files import WordList, is_topics_file, load_any, load_phi, load_topics, save_topics
     from topicscope.topics.gensim_lda import MAX_WORDS, Rate, fit_stream
     from topicscope.topics.lda import MIN_COUNT, CorpusPassages, Topics, fit
     from topicscope.topics.pairs import NO_PAIR, NO_TOPIC, NOT_A_WORD, PairClass, Positions, classify_pairs
-    from topicscope.topics.phi_file import load_phi
-    from topicscope.topics.topic_model import TopicModel
-    from topicscope.topics.topics_import import WordList
-    from topicscope.topics.vocabulary import Vocabulary
+    from topicscope.topics.topic_model import TopicModel, Vocabulary
 
 __all__ = [
     "MAX_WORDS",

@@ -16,9 +16,9 @@ from jaxtyping import Bool
 
 from topicscope.errors import InputError
 from topicscope.text import normalise_word
+from topicscope.topics.files import WordList
 from topicscope.topics.lda import Topics
 from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.topics_import import WordList
 
 Overlap = Literal["drop", "keep"]
 

@@ -19,10 +19,8 @@ from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import describe_environment, now
 from topicscope.text import WordSplitter, split_words
 from topicscope.topics import lda
-from topicscope.topics.counted_text import CountedText, count_text
-from topicscope.topics.lda import ALPHA, ETA, MIN_COUNT, Topics
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.vocabulary import Vocabulary
+from topicscope.topics.lda import ALPHA, ETA, MIN_COUNT, CountedText, Topics, count_text
+from topicscope.topics.topic_model import TopicModel, Vocabulary
 
 Engine = Literal["tomotopy", "gensim", "sklearn"]
 PASSES = 10

@@ -23,13 +23,11 @@ from topicscope.runner import Here, Runner
 from topicscope.text import WordSplitter, split_words
 from topicscope.topics.bounded_counts import LIMIT
 from topicscope.topics.coherence import TOP_WORDS, coherence_in
-from topicscope.topics.counted_text import require_enough
 from topicscope.topics.engines import require_installed
 from topicscope.topics.expectation import expected
-from topicscope.topics.lda import ALPHA, ETA, MIN_COUNT, Topics, require_options
+from topicscope.topics.lda import ALPHA, ETA, MIN_COUNT, Topics, require_enough, require_options
 from topicscope.topics.stored_text import STRIPS, StoredText, store_text
-from topicscope.topics.topic_model import TopicModel
-from topicscope.topics.vocabulary import Vocabulary
+from topicscope.topics.topic_model import TopicModel, Vocabulary
 
 MAX_WORDS = 100_000
 

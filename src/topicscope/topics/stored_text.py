@@ -19,7 +19,7 @@ from topicscope.errors import RunError
 from topicscope.progress import Progress, tracked
 from topicscope.text import WordLengths, WordSplitter, load_stop_words, normalise_word
 from topicscope.topics.bounded_counts import BoundedCounts
-from topicscope.topics.counted_text import require_rereadable
+from topicscope.topics.lda import require_rereadable
 
 STRIPS = 64
 _AT_ONCE = 4096  # passages

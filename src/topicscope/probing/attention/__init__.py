@@ -1,7 +1,7 @@
 """Sums of attention over pairs of tokens by word and topic, and what single heads do."""
 
-from topicscope.probing.attention.head_examples import profiled, top_heads
-from topicscope.probing.attention.pair_blocks import BINNED, DISTANCE_EDGES, NUM_BAND_PAIRS, NUM_BINS, distance_bin
+from topicscope.probing.attention.blocks import BINNED, DISTANCE_EDGES, NUM_BAND_PAIRS, NUM_BINS, distance_bin
+from topicscope.probing.attention.head_profile import profiled, top_heads
 from topicscope.probing.attention.pair_sums import NUM_CLASSES, PartSums, sum_attention
 from topicscope.probing.attention.positions import pair_codes, text_side
 from topicscope.probing.attention.topic_lookup import Configuration, TopicLookup

@@ -1,14 +1,23 @@
 """Blocks of attention built from its factors: chosen queries by chosen keys of some units of a batch.
 
 Axes: b unit of the batch, L position, g unit of a block, m query, n key, p pair, h head that is read, d its width.
+
+Sums of attention over a block of queries and keys, by class of pair.
+
+Axes: b unit of the block, c configuration, k pair class, h head, q query, j key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
+from topicscope.probing.attention.positions import Side, both_first, count_codes, pair_codes
+from topicscope.probing.attention.topic_lookup import NUM_BANDS
 from topicscope.probing.hf import Factors, PartSpec
+from topicscope.topics import PairClass
 
 # Probabilities alive at a time: on a CPU what its cache holds, elsewhere what keeps the device busy.
 CPU_BLOCK, DEVICE_BLOCK = 1 << 20, 1 << 26
@@ -116,3 +125,105 @@ def _block(
     later = (keys[:, None, :] > queries[:, :, None]).to(device) if part.causal else None
     tokens = ((units[:, None] * length + queries).flatten(), (units[:, None] * length + keys).flatten())
     return Block(units, queries, query_valid, keys, key_valid, later, (tokens[0].to(device), tokens[1].to(device)))
+
+
+# The classes whose pairs are also counted by distance and by frequency, for the matched ratios.
+BINNED = (PairClass.same_word, PairClass.same_topic, PairClass.different_topic)
+# |i-j| exactly up to 32 tokens, then bins that widen by a fifth, up to far beyond any window.
+DISTANCE_EDGES = np.unique(np.concatenate([np.arange(1, 33), np.round(32 * 1.2 ** np.arange(1, 32))])).astype(np.int64)
+NUM_BINS = len(DISTANCE_EDGES)
+NUM_BAND_PAIRS = NUM_BANDS**2
+TOPICAL = (PairClass.same_topic, PairClass.different_topic)
+
+
+def distance_bin(distance: np.ndarray) -> np.ndarray:
+    """Bin of each distance |i-j| >= 1; distance 0 (only between two sequences) shares the first bin."""
+    return np.asarray(np.searchsorted(DISTANCE_EDGES, np.maximum(distance, 1), side="right") - 1)
+
+
+class TopicalPairs(NamedTuple):
+    """Pairs of two different words with topics under some configuration, one by one.
+
+    unit [pair]: row of the batch. entries [pair, 3]: query word, key word, bin of distance. attention [pair]: mean over
+    layers and heads. counts [pair]: 1, or 0 at further pieces of a word.
+    """
+
+    unit: np.ndarray
+    entries: np.ndarray
+    attention: np.ndarray
+    counts: np.ndarray
+
+
+class PairBlock:
+    """Sums over the pairs of a block whose attention comes layer by layer; a row's pieces of one word are averaged."""
+
+    def __init__(self, query: Side, key: Side, *, causal: bool, classes: Sequence[PairClass], device: str) -> None:
+        codes = pair_codes(query, key, causal=causal)
+        counted = both_first(query, key)
+        self.counts = count_codes(codes, counted, classes)  # [b, c, k]
+        self._codes = codes.to(device)  # [b, c, q, j]
+        self._classes = torch.tensor([int(k) for k in classes], dtype=torch.int8, device=device)
+        self._counted = counted
+        self._distance = (query.place[:, :, None] - key.place[:, None, :]).abs()
+        self._query, self._key = query, key
+        # Each weighting is a factor upon the one before, so that one buffer serves all.
+        weights = row_weights(query, causal=causal).unbind(-1)
+        self._weights = [None if bool((w == 1).all()) else w[:, None, :, None].to(device) for w in weights]
+        self._pooled = torch.zeros(codes.shape[0], *codes.shape[2:], device=device)
+
+    def add(self, attention: torch.Tensor) -> torch.Tensor:
+        """Sums [b, h, w, c, k] of one layer's attention [b, h, q, j], which is overwritten; w: see `row_weights`."""
+        b, h, q, j = attention.shape
+        masks = (self._codes[:, :, None] == self._classes[:, None, None]).to(attention.dtype)
+        c, k = masks.shape[1:3]
+        masks = masks.reshape(b, c * k, q * j).transpose(1, 2)
+        sums = []
+        for number, weight in enumerate(self._weights):
+            if weight is not None:
+                attention *= weight
+            if number == 0:
+                self._pooled += attention.sum(1)
+            sums.append(torch.bmm(attention.reshape(b, h, q * j), masks).reshape(b, h, c, k))
+        return torch.stack(sums, 2)
+
+    def binned(self, readings: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sums and counts [b, c, binned class, bin] of the attention averaged over `readings` layers and heads.
+
+        The bins: those of distance, then the bands of the query's and the key's frequency.
+        """
+        b, c = self._codes.shape[:2]
+        attention = self._pooled.double().cpu().numpy() / readings
+        bins, codes = distance_bin(self._distance.numpy()), self._codes.cpu().numpy()
+        query_band, key_band = self._query.band.numpy(), self._key.band.numpy()
+        counted = self._counted.numpy()
+        sums, counts = np.zeros((2, b, c, len(BINNED), NUM_BINS + NUM_BAND_PAIRS))
+        for k, pair_class in enumerate(BINNED):
+            unit, configuration, row, column = np.nonzero(codes == pair_class)
+            pairs = unit, row, column
+            bands = query_band[unit, row] * NUM_BANDS + key_band[unit, column]
+            start = 0
+            for size, places in ((NUM_BINS, bins[pairs]), (NUM_BAND_PAIRS, bands)):
+                flat = (unit * c + configuration) * size + places
+                for found, weights in ((sums, attention[pairs]), (counts, counted[pairs])):
+                    total = np.bincount(flat, weights, b * c * size)
+                    found[:, :, k, start : start + size] = total.reshape(b, c, size)
+                start += size
+        return sums, counts
+
+    def topical_pairs(self, readings: int) -> TopicalPairs:
+        """Pairs of different words with topics; `unit` is the row of the block."""
+        chosen = torch.stack([(self._codes == k).any(1) for k in TOPICAL]).any(0)
+        unit, row, column = pairs = np.nonzero(chosen.cpu().numpy())
+        words = self._query.words.numpy()[unit, row], self._key.words.numpy()[unit, column]
+        return TopicalPairs(
+            unit=unit,
+            entries=np.stack([*words, distance_bin(self._distance.numpy()[pairs])], 1),
+            attention=self._pooled.double().cpu().numpy()[pairs] / readings,
+            counts=self._counted.numpy()[pairs],
+        )
+
+
+def row_weights(query: Side, *, causal: bool) -> torch.Tensor:
+    """[b, q, w]: the weight of a row, 1/pieces, and in a causal part the factor (i+1)/100 upon it."""
+    weights = [1 / query.pieces, query.rank.float() / 100] if causal else [1 / query.pieces]
+    return torch.stack(weights, -1)

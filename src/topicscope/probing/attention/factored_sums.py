@@ -17,13 +17,15 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from topicscope.probing.attention.blocks import Block, LayerFactors, make_blocks
-from topicscope.probing.attention.pair_blocks import (
+from topicscope.probing.attention.blocks import (
     BINNED,
     NUM_BAND_PAIRS,
     NUM_BINS,
+    Block,
+    LayerFactors,
     PairBlock,
     TopicalPairs,
+    make_blocks,
     row_weights,
 )
 from topicscope.probing.attention.positions import Side, both_first, later_keys

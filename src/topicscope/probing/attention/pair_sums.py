@@ -7,19 +7,30 @@ over its i+1 keys, so there A_ij · (i+1)/100 is summed as well (the position-co
 tokens and pieces are merged, A_ij is the attention to j summed over its tokens, from i averaged over its tokens.
 
 Axes: b unit of the batch, c configuration, k pair class, h head, w weighting of rows, d document.
+
+Class sums of one part from its attention weights.
+
+Axes: b unit of the batch, c configuration, k pair class, h head that is read, q query, j key, w weighting of the rows.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from topicscope.probing.attention.dense_sums import DenseSums
+from topicscope.probing.attention.blocks import (
+    BINNED,
+    DISTANCE_EDGES,
+    NUM_BAND_PAIRS,
+    NUM_BINS,
+    PairBlock,
+    TopicalPairs,
+    distance_bin,
+)
 from topicscope.probing.attention.factored_sums import FactoredSums
-from topicscope.probing.attention.pair_blocks import BINNED, DISTANCE_EDGES, NUM_BAND_PAIRS, NUM_BINS, distance_bin
 from topicscope.probing.attention.positions import Side, text_side
 from topicscope.probing.attention.sinks import sink_keys, without_keys
 from topicscope.probing.attention.topic_lookup import TopicLookup
@@ -29,6 +40,42 @@ from topicscope.probing.tokens import AlignedUnit, Batch
 from topicscope.topics import NOT_A_WORD, PairClass
 
 __all__ = ["BINNED", "DISTANCE_EDGES", "NUM_BINS", "NUM_CLASSES", "PartSums", "distance_bin", "sum_attention"]
+
+# Pairs whose class masks are alive at a time.
+PAIRS_AT_A_TIME = 1 << 19
+
+
+class DenseSums:
+    """Sums of one part over one batch, layer by layer. counts [b, c, k]: pairs of each class."""
+
+    def __init__(self, part: PartSpec, query: Side, key: Side, device: str) -> None:
+        units, length = query.words.shape
+        positions = torch.arange(length).expand(units, length)
+        everywhere = torch.ones_like(positions, dtype=torch.bool)
+        self._readings = len(part.layers) * len(part.heads)
+        self._blocks = []
+        for rows in torch.split(torch.arange(units), max(1, PAIRS_AT_A_TIME // length**2)):
+            sides = [side.take(rows, positions[rows], everywhere[rows]) for side in (query, key)]
+            block = PairBlock(*sides, causal=part.causal, classes=tuple(PairClass), device=device)
+            self._blocks.append((slice(int(rows[0]), int(rows[-1]) + 1), block))
+        self.counts = np.concatenate([block.counts for _, block in self._blocks])
+
+    def layer(self, attention: torch.Tensor) -> torch.Tensor:
+        """Sums [b, h, w, c, k] of one layer's attention [b, h, q, j], in float64 on the CPU."""
+        return torch.cat([block.add(attention[rows].clone()).double().cpu() for rows, block in self._blocks])
+
+    def topical_pairs(self) -> Iterator[TopicalPairs]:
+        """Pairs of different words with topics, each once."""
+        for rows, block in self._blocks:
+            pairs = block.topical_pairs(self._readings)
+            yield pairs._replace(unit=pairs.unit + rows.start)
+
+    def binned(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sums and counts [b, c, binned class, bin] of the attention averaged over layers and heads."""
+        found = [block.binned(self._readings) for _, block in self._blocks]
+        sums, counts = zip(*found, strict=True)
+        return np.concatenate(sums), np.concatenate(counts)
+
 
 NUM_CLASSES = len(PairClass)
 

@@ -1,7 +1,13 @@
 """Topic structure in a model's OV and QK matrices, without text."""
 
-from topicscope.probing.circuits.circuit_table import ALL_HEADS
-from topicscope.probing.circuits.circuits import CircuitResult, at_threshold, circuits, circuits_of_probe, stand_out
+from topicscope.probing.circuits.circuits import (
+    ALL_HEADS,
+    CircuitResult,
+    at_threshold,
+    circuits,
+    circuits_of_probe,
+    stand_out,
+)
 from topicscope.probing.circuits.factors import attention_weights, circuit_factors
 
 __all__ = [

@@ -4,17 +4,39 @@ No pair is ever visited: sums over pairs are squares of sums. Words are grouped 
 with S_g = Σ_{i∈g} e_i and T_g = Σ_h [g ∩ h ≠ ∅] S_h, the similarities of word i to all words of its topics sum to
 e_i·T_g - ‖e_i‖², and to all words e_i·ΣS - ‖e_i‖². From these per-word sums follow the means, their leave-one-word-out
 values and the moments of the permutation test. A pair that shares two topics counts once.
+
+Similarity of word vectors, wherever they are from, for every configuration of the probe.
+
+The embeddings of a probe: the model's own vectors, its states in context, co-occurrence, and random weights.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import erfc, isfinite, nan, sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from topicscope.errors import InputError
+from topicscope.probing.attention import Configuration, TopicLookup
+from topicscope.probing.config import ProbeOptions
+from topicscope.probing.embeddings.block_map import embedding_map
+from topicscope.probing.embeddings.vectors import (
+    COOCCURRENCE,
+    ComparedWords,
+    WordVectors,
+    contextual_vectors,
+    cooccurrence_vectors,
+    require_states,
+    static_vectors,
+)
+from topicscope.probing.hf import ModelView
 from topicscope.probing.statistics import WordPairs, frequency_bands, jackknife
+from topicscope.probing.tokens import TokenCache
+from topicscope.progress import Progress
 
 _BLOCK = 1024  # signatures compared at once, so that tens of thousands of them need no square matrix
 
@@ -287,3 +309,171 @@ def _why_no_ratio(different: float, different_se: float) -> str | None:
     if abs(different) <= 2 * different_se:
         return f"the different-topic mean {different:.3g} is within two standard errors ({different_se:.2g}) of 0"
     return None
+
+
+KINDS: tuple[Literal["cosine", "dot"], ...] = ("cosine", "dot")
+HIGHER, LOWER = "same-topic similarity higher", "same-topic similarity lower"
+NONE, NOT_TESTED, BASELINE = "no topic structure found", "not tested", "baseline"
+_KEY = ["topic_seed", "threshold", "place", "kind"]
+
+
+def embedding_rows(
+    view: ModelView,
+    configurations: Sequence[Configuration],
+    chosen: ComparedWords | None = None,
+    more: Sequence[WordVectors] = (),
+) -> pd.DataFrame:
+    """One row per configuration, place and kind ("cosine", "dot"): the fields of `EmbeddingSimilarity`, and
+
+    place: "raw", "layer", "layer_first" (see `static_vectors`), then those of `more`: contextual states, co-occurrence.
+    anisotropy: mean similarity of two random words of the text at this place, whatever their topics; NaN without text.
+    words_without_token: words of the topics that have no vector here; words_spaced_form: whose token starts with a
+        space.
+
+    chosen: the words that are compared; None: those with a topic, without frequencies.
+    """
+    chosen = ComparedWords.of(view, configurations) if chosen is None else chosen
+    rows = [row for found in (*static_vectors(view, chosen), *more) for row in _rows(found, configurations, chosen)]
+    return pd.DataFrame(rows)
+
+
+def _rows(found: WordVectors, configurations: Sequence[Configuration], chosen: ComparedWords) -> list[dict[str, Any]]:
+    random = np.array([word in chosen.random for word in found.words], dtype=np.bool_)
+    anisotropy = {kind: mean_similarity(found.vectors[random], kind=kind) for kind in KINDS}
+    frequencies = chosen.frequencies(found.words)
+    rows: list[dict[str, Any]] = []
+    for configuration in configurations:
+        membership = configuration.assignment.membership(found.words)
+        used = [found.words[i] for i in np.flatnonzero(membership.any(1)).tolist()]
+        spaced = sum(word in chosen.tokens and chosen.tokens[word].form == "spaced" for word in used)
+        for kind in KINDS:
+            similarity = embedding_similarity(found.vectors, membership, kind=kind, frequencies=frequencies)
+            rows.append(
+                {
+                    "topic_seed": configuration.topic_seed,
+                    "threshold": math.nan if configuration.threshold is None else configuration.threshold,
+                    "place": found.place,
+                    "words_without_token": len(configuration.assignment.words) - len(used),
+                    "words_spaced_form": spaced,
+                    "anisotropy": anisotropy[kind],
+                    **asdict(similarity),
+                }
+            )
+    return rows
+
+
+def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The table with what random weights give at the same place: control_difference (mean), _low, _high, and `verdict`.
+
+    control_difference_low, _high: the smallest and the largest S - D of the random initialisations, one frame each.
+    verdict: see `embedding_verdict`; "baseline" where the vectors are no model's.
+    """
+    columns = ("control_difference", "control_difference_low", "control_difference_high")
+    values: dict[Any, list[float]] = {}
+    for frame in controls:
+        for row in frame.to_dict(orient="records"):
+            values.setdefault(_key(row), []).append(float(row["difference"]))
+    found = embeddings.copy()
+    for column in columns:
+        found[column] = math.nan
+    verdicts = []
+    for i, row in enumerate(embeddings.to_dict(orient="records")):
+        drawn = np.array(values.get(_key(row), []), dtype=np.float64)
+        low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (math.nan, math.nan)
+        if len(drawn):
+            found.loc[found.index[i], list(columns)] = [float(drawn.mean()), low, high]
+        baseline = row["place"] == COOCCURRENCE
+        found_here = embedding_verdict(row["difference"], row["p_value_banded"], low, high)
+        verdicts.append(BASELINE if baseline else found_here)
+    found["verdict"] = verdicts
+    return found
+
+
+def embedding_verdict(difference: float, p_value_banded: float, control_low: float, control_high: float) -> str:
+    """Two-sided: what S - D says when both the permutation test and the random weights are asked.
+
+    Higher (lower): p < .05 with the topics shuffled within frequency bands, and S - D above the largest (below the
+    smallest) of the controls'. Not tested: without the words' frequencies or without controls.
+    """
+    if math.isnan(p_value_banded) or math.isnan(control_low) or math.isnan(control_high):
+        return NOT_TESTED
+    if p_value_banded < 0.05 and difference > max(control_high, 0):
+        return HIGHER
+    return LOWER if p_value_banded < 0.05 and difference < min(control_low, 0) else NONE
+
+
+def _key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """What tells rows apart; NaN, the threshold of a word list, equals nothing."""
+    return tuple(-1.0 if isinstance(row[name], float) and math.isnan(row[name]) else row[name] for name in _KEY)
+
+
+class EmbeddingProbe:
+    """Collects the similarities of the model and of each of its random initialisations.
+
+    Raises:
+        InputError: states in context of a model of which only attention is known.
+    """
+
+    def __init__(
+        self, view: ModelView, tokens: TokenCache, lookup: TopicLookup, options: ProbeOptions, progress: Progress
+    ) -> None:
+        if options.contextual:
+            require_states(view)
+        self._tokens, self._options, self._progress = tokens, options, progress
+        self._configurations = lookup.configurations
+        counts = dict(zip(tokens.words, tokens.word_counts().tolist(), strict=True))
+        self._chosen = ComparedWords.of(view, lookup.configurations, counts, seed=options.seed, progress=progress)
+        self._measured = pd.DataFrame()
+        self._controls: list[pd.DataFrame] = []
+
+    def measure(self, view: ModelView, *, interrupted: bool) -> bool:
+        """Take the model's vectors and those of co-occurrence; returns whether Ctrl-C was pressed, now or before.
+
+        After Ctrl-C what needs the text is left out.
+        """
+        found: list[WordVectors] = []
+        if not interrupted:
+            try:
+                baseline = cooccurrence_vectors(self._tokens, self._chosen.counts)
+                found = [*self._states(view, "states in context"), *([] if baseline is None else [baseline])]
+            except KeyboardInterrupt:
+                interrupted = True
+        self._measured = embedding_rows(view, self._configurations, self._chosen, found)
+        return interrupted
+
+    def add_control(self, view: ModelView, task: str, *, interrupted: bool) -> None:
+        """Take the vectors of one random initialisation, unless Ctrl-C was pressed; here it is raised."""
+        if interrupted:
+            return
+        states = self._states(view, f"{task}, states in context")
+        self._controls.append(embedding_rows(view, self._configurations, self._chosen, states))
+
+    def table(self) -> pd.DataFrame:
+        """See `embedding_rows` and `with_controls`."""
+        return with_controls(self._measured, self._controls)
+
+    def block_map(self, view: ModelView, threshold: float) -> dict[str, np.ndarray]:
+        """`embedding_map` of the input embedding matrix, for the first topic model at a threshold (NaN: a word list).
+
+        Empty where no two words with a topic are one token each.
+        """
+        wanted = None if math.isnan(threshold) else threshold
+        assignment = next(c for c in self._configurations if c.threshold == wanted).assignment
+        vectors = static_vectors(view, self._chosen)
+        if not vectors:
+            return {}
+        raw = vectors[0]
+        return embedding_map(raw.words, raw.vectors, assignment.membership(raw.words), seed=self._options.seed)
+
+    def _states(self, view: ModelView, task: str) -> list[WordVectors]:
+        if not self._options.contextual:
+            return []
+        return contextual_vectors(
+            view,
+            self._tokens,
+            self._chosen.words,
+            layers=self._options.layers,
+            batch_tokens=self._options.batch_tokens,
+            task=task,
+            progress=self._progress,
+        )

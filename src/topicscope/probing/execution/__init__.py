@@ -2,8 +2,7 @@
 
 from topicscope.probing.execution.executor import Elsewhere, ModelSource, ShardLost, ShardRead, left_out_warnings
 from topicscope.probing.execution.forward_pass import attention_pass, read_shard
-from topicscope.probing.execution.shard_reading import PassSpec
-from topicscope.probing.execution.state import Shard
+from topicscope.probing.execution.state import PassSpec, Shard
 
 __all__ = [
     "Elsewhere",

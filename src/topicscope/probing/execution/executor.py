@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from topicscope.probing.config import ProbeOptions
-from topicscope.probing.execution.shard_reading import PassSpec
-from topicscope.probing.execution.state import Shard
+from topicscope.probing.execution.state import PassSpec, Shard
 from topicscope.probing.tokens import Aligner, TokenCache
 
 

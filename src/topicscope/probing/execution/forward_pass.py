@@ -13,8 +13,7 @@ from pathlib import Path
 from topicscope.probing.attention import TopicLookup, WordPairs
 from topicscope.probing.config import ProbeOptions
 from topicscope.probing.execution.executor import Elsewhere, LeftOut, ShardLost
-from topicscope.probing.execution.shard_reading import PassSpec
-from topicscope.probing.execution.state import PassState, Shard, plan_shards
+from topicscope.probing.execution.state import PassSpec, PassState, Shard, plan_shards
 from topicscope.probing.hf import ModelView
 from topicscope.probing.results import DocumentTable
 from topicscope.probing.statistics import PartMoments

@@ -1,10 +1,18 @@
 """ModelView: one way to read attention and embeddings out of any supported Hugging Face model.
 
 Axes: b unit of the batch, h (query) head, q query position, k key position, L positions, d embedding width.
+
+What tells the weights of one model from those of another.
+
+The trial that decides how attention is read: a model's factors against its weights, on a few tokens.
+
+The door to a model: a live Hugging Face model and its tokenizer become a `ModelView`, or are refused by name.
 """
 
 import copy
+import hashlib
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -13,22 +21,26 @@ import torch
 from jaxtyping import Float32, Int64
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from topicscope.probing.hf.agreement import why_not_factored
+from topicscope.errors import InputError, UnsupportedModelError
+from topicscope.probing.hf.discovery import discovered_family
 from topicscope.probing.hf.eager import (
     Finished,
     LayerCalls,
     Rows,
     aligned,
+    attention_modules,
     checked_attention,
     eager,
     evaluating,
+    hooked,
+    output_of,
     unrolled,
 )
-from topicscope.probing.hf.families import Family, PartSpec
-from topicscope.probing.hf.hooks import hooked, output_of
-from topicscope.probing.hf.sdpa import NotFactored, OnFactors, factored
-from topicscope.probing.hf.weights_hash import hash_of_weights
+from topicscope.probing.hf.families import Family, PartSpec, family_of
+from topicscope.probing.hf.sdpa import Factors, NotFactored, OnFactors, factored
 from topicscope.probing.tokens import Batch
+
+__all__ = ["FIXED_POSITION", "ModelView", "OnAttention", "PartSpec", "attention_modules", "view_model"]
 
 OnAttention = Callable[[str, int, torch.Tensor], None]
 Way = Literal["registry", "hooks"]
@@ -255,3 +267,123 @@ def _window(config: Any, tokenizer: PreTrainedTokenizerBase, family: Family) -> 
     positions = family.window(config)
     limit = int(min(tokenizer.model_max_length, _NO_WINDOW))
     return min(positions, limit) if limit < _NO_WINDOW else positions
+
+
+def hash_of_weights(model: torch.nn.Module) -> str:
+    """Sha256 over names, shapes and bytes of the parameters in the order of their names.
+
+    A pooler is left out: it takes no part in attention, and where a checkpoint lacks it, it is random.
+    """
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        if name.startswith("pooler."):
+            continue
+        digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
+        digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+TRIAL_TOKENS = 32
+# Largest difference of two probabilities that are the same but for rounding in the model's precision.
+TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 3e-2}
+
+
+def why_not_factored(
+    run: Callable[[Batch, OnAttention], object],
+    run_whole: Callable[[Batch, OnFactors], None],
+    batch: Batch,
+    parts: Sequence[PartSpec],
+    dtype: str,
+) -> str:
+    """Why attention cannot be read in factors; "" where on the batch's first tokens they say the same as the weights.
+
+    run, run_whole: `ModelView.run` and `ModelView.run_factored` to the end of the model.
+
+    Raises:
+        RunError: as `ModelView.run`.
+    """
+    start = _beginning(batch)
+    weights: dict[tuple[str, int], torch.Tensor] = {}
+    run(start, lambda part, layer, attention: weights.update({(part, layer): attention.clone()}))
+    specs, differences = {part.name: part for part in parts}, []
+
+    def compare(part: str, layer: int, factors: Factors) -> None:
+        differences.append(_difference(factors, weights[part, layer], specs[part]))
+
+    try:
+        run_whole(start, compare)
+    except NotFactored as reason:
+        return str(reason)
+    worst = max(differences)
+    return "" if worst <= TOLERANCE[dtype] else f"its factors are off by {worst:.2g}"
+
+
+def _beginning(batch: Batch) -> Batch:
+    """The first tokens of the first unit, without padding."""
+    tokens = batch.attention_mask[0].bool()
+    ids, mask = batch.input_ids[:1, tokens], batch.attention_mask[:1, tokens]
+    return Batch(ids[:, :TRIAL_TOKENS], mask[:, :TRIAL_TOKENS], batch.unit_index[:1])
+
+
+def _difference(factors: Factors, weights: torch.Tensor, part: PartSpec) -> float:
+    """max |exp(s q_i·k_j - ℓ_i) - A_ij| over the heads that are read; weights A [b, h, q, k]. NaN is infinite."""
+    heads = list(part.heads)
+    groups = factors.query.shape[1] // factors.key.shape[1]
+    key = factors.key[:, [head // groups for head in heads]].float()
+    scores = factors.scale * factors.query[:, heads].float() @ key.transpose(-1, -2)
+    found = (scores - factors.normaliser[:, heads, :, None]).exp()
+    found = found.tril() if part.causal else found
+    if found.shape != weights.shape:
+        return math.inf
+    difference = float((found - weights).abs().max())
+    return math.inf if math.isnan(difference) else difference
+
+
+def view_model(
+    model: PreTrainedModel | Any,
+    tokenizer: PreTrainedTokenizerBase | Any,
+    *,
+    name: str | None = None,
+    hooks_only: bool = False,
+) -> ModelView:
+    """A view of a live model with any head; only the base model inside is ever run.
+
+    hooks_only: read attention weights by hooks even where their factors could be had for less (`can_be_factored`).
+
+    Raises:
+        UnsupportedModelError: a type of model outside the table of families, or without its usual modules.
+        InputError: not a Hugging Face model and tokenizer, or a tokenizer with ids that the model does not have.
+    """
+    if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise InputError(
+            "a probe needs a Hugging Face model and its tokenizer",
+            received=f"{type(model).__name__} and {type(tokenizer).__name__}",
+            expected="a PreTrainedModel and a PreTrainedTokenizerBase",
+            advice="unwrap the model first: .module of a parallel wrapper, .get_base_model() or .merge_and_unload() of "
+            "an adapter",
+        )
+    name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    family = family_of(model.config, name)
+    base = model.base_model
+    assert isinstance(base, PreTrainedModel)
+    family = discovered_family(base, name) if family is None else family
+    for part in family.parts:
+        if not attention_modules(base, part):
+            raise UnsupportedModelError(
+                f"a {type(model).__name__} cannot be viewed: it has no {part.name} attention where the type "
+                f"{model.config.model_type!r} keeps it",
+                received=name,
+                expected=f"modules named {part.modules}",
+            )
+    view = ModelView(base, tokenizer, family, name, hooks_only=hooks_only)
+    known = view._embedding.num_embeddings
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if not 0 <= highest < known:
+        raise InputError(
+            "the tokenizer does not belong to the model",
+            received=f"token ids up to {highest}",
+            expected=f"1 to {known} tokens, the rows of the model's embeddings",
+            where=name,
+            advice="give the tokenizer the model was trained with, or resize the model's embeddings",
+        )
+    return view

@@ -9,7 +9,6 @@ from topicscope.probing.results.document_table import (
     save_state,
     temporary_shards,
 )
-from topicscope.probing.results.paper import paper_rows
 from topicscope.probing.results.result import ProbeResult
 from topicscope.probing.results.summary import headline_of_parts
 from topicscope.probing.results.tables import (
@@ -17,6 +16,7 @@ from topicscope.probing.results.tables import (
     control_rows,
     document_rows,
     head_rows,
+    paper_rows,
     result_table,
     with_key_value_heads,
     with_sinks_excluded,

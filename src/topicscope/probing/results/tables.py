@@ -1,4 +1,12 @@
-"""The tables of a probe, made from moments: one row per threshold and part, per head, per document, per control."""
+"""The tables of a probe, made from moments: one row per threshold and part, per head, per document, per control.
+
+Mean attention by the distance between two words, read back from a probe's moments.
+
+The paper's natural-language table (Knowl 7: Li, Li & Risteski 2023, T = 100 topics, Wikipedia), beside ours.
+
+These are published figures, never measurements of topicscope. The paper does not say whether its embeddings are the raw
+matrix or the embedding layer's output; its random model's ratios so near 1 fit the layer's output, so they stand there.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,9 +16,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from topicscope.probing.attention import Configuration, PartSums
+from topicscope.errors import InputError
+from topicscope.probing.attention import BINNED, DISTANCE_EDGES, Configuration, PartSums
 from topicscope.probing.hf import PartSpec
-from topicscope.probing.results.paper import paper_rows
 from topicscope.probing.statistics import (
     DIFFERENT,
     DISTINCT,
@@ -20,9 +28,69 @@ from topicscope.probing.statistics import (
     PartMoments,
     PermutationTest,
     attention_verdict,
+    distance_features,
     over_topic_seeds,
 )
 from topicscope.topics import PairClass
+
+
+def distances(
+    moments: Mapping[str, np.ndarray], pairs: Sequence[Mapping[str, Any]], part: str, threshold: float | None
+) -> pd.DataFrame:
+    """One row per class of pair and bin of distance: pair, distance, pairs, mean_attention; all topic seeds together.
+
+    moments: of a result; pairs: its coverage's counts, one row for each part, threshold and topic seed, in the order of
+    the moments. distance: the least |i-j| of its bin, in tokens: exact up to 32, then bins that widen by a fifth.
+    mean_attention: mean of A_ij · L/100 over layers, heads and pairs; NaN without a pair.
+
+    Raises:
+        InputError: no such part or threshold.
+    """
+    if threshold is not None and math.isnan(threshold):  # topics from a word list
+        threshold = None
+    rows = [row for row in pairs if row["part"] == part]
+    chosen = [i for i, row in enumerate(rows) if row["threshold"] == threshold]
+    if not chosen:
+        known = sorted({(row["part"], row["threshold"]) for row in pairs}, key=str)
+        raise InputError("no such pairs", received=(part, threshold), expected=f"one of {known}")
+    total = moments[f"{part}/pooled_total"][chosen].sum(0)
+    tables = []
+    for pair in BINNED:
+        sums, counts = (total[indices] for indices in distance_features(pair))
+        means = np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
+        columns = {"pair": pair.name, "distance": DISTANCE_EDGES, "pairs": counts, "mean_attention": means}
+        tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True)
+
+
+_THRESHOLDS = (0.0005, 0.001, 0.002)
+# model: cosine S/D, dot product S/D, attention S/D, each at the three ambiguity thresholds
+_TABLE = {
+    "BERT": ((1.21, 1.13, 1.11), (1.19, 1.15, 1.13), (1.32, 1.28, 1.22)),
+    "ALBERT": ((5.64, 4.18, 3.24), (6.29, 3.74, 2.93), (1.33, 1.28, 1.22)),
+    "BART": ((2.80, 1.95, 1.63), (2.67, 1.92, 1.62), (1.35, 1.31, 1.23)),
+    "ELECTRA": ((5.98, 7.70, 7.46), (5.37, 7.35, 8.08), (2.14, 2.09, 1.95)),
+    "RoBERTa": ((6.44, 5.73, 5.24), (6.81, 6.31, 5.30), (1.40, 1.31, 1.22)),
+    "BERT (random)": ((1.00080, 0.99974, 1.00016), (1.00063, 1.00036, 1.00027), (0.99943, 0.99996, 1.00007)),
+}
+
+
+def paper_rows() -> list[dict[str, Any]]:
+    """Rows of `ProbeResult.table()` with source "paper"; columns the paper does not report are absent."""
+    return [
+        {
+            "source": "paper",
+            "model": model,
+            "part": "encoder",
+            "threshold": threshold,
+            "attention_ratio": attention[i],
+            "embedding_cosine_layer_ratio": cosine[i],
+            "embedding_dot_layer_ratio": dot[i],
+        }
+        for model, (cosine, dot, attention) in _TABLE.items()
+        for i, threshold in enumerate(_THRESHOLDS)
+    ]
+
 
 EMBEDDING_COLUMNS = [
     f"embedding_{kind}_{place}_{quantity}"

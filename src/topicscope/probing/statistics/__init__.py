@@ -1,7 +1,5 @@
 """Ratios with their errors, permutation tests, pooling over topic seeds, and the verdict."""
 
-from topicscope.probing.statistics.bands import frequency_bands
-from topicscope.probing.statistics.direction import direction, named
 from topicscope.probing.statistics.mantel import PairContrast, WordPairs
 from topicscope.probing.statistics.moments import (
     CORRECTED,
@@ -10,11 +8,12 @@ from topicscope.probing.statistics.moments import (
     DISTINCT,
     PAIRED,
     SUMS,
+    DocumentSums,
     PartMoments,
     distance_features,
     rows_read,
 )
-from topicscope.probing.statistics.permutation import PermutationTest, shuffled_topics
+from topicscope.probing.statistics.permutation import PermutationTest, frequency_bands, shuffled_topics
 from topicscope.probing.statistics.pooling import over_topic_seeds
 from topicscope.probing.statistics.ratios import (
     Estimate,
@@ -24,8 +23,7 @@ from topicscope.probing.statistics.ratios import (
     jackknife,
     ratio_of_means,
 )
-from topicscope.probing.statistics.sums import DocumentSums
-from topicscope.probing.statistics.verdict import TESTED, attention_verdict
+from topicscope.probing.statistics.verdict import TESTED, attention_verdict, direction, named
 
 __all__ = [
     "CORRECTED",

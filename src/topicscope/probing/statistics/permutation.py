@@ -14,6 +14,8 @@ which is linear, so that one number for each pair of words is left. The statisti
 and is computed again for topics shuffled over the words of each band. Where there are several topic models, all topics
 of a word move together and T is the mean over the models. As in the distance-matched ratio, no distance counts for
 one class more than for the other; unlike there, its weight does not depend on the topics.
+
+Frequency bands: words that occur about equally often, so that frequency cannot pass for topic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +24,27 @@ from math import nan
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from topicscope.probing.attention import TopicLookup, WordPairs
-from topicscope.probing.statistics.bands import frequency_bands
 from topicscope.progress import Progress, tracked
+
+MOST_BANDS = 10
+BAND_WORDS = 20
+
+
+def frequency_bands(counts: Float[np.ndarray, "word"]) -> Int[np.ndarray, "word"] | None:
+    """Band of each word, 0 the rarest: bands of nearly equal size; None where there are too few words for two.
+
+    counts [word]: occurrences, or anything that orders the words as they do.
+    """
+    number = min(MOST_BANDS, len(counts) // BAND_WORDS)
+    if number < 2:
+        return None
+    bands = np.empty(len(counts), dtype=np.int64)
+    bands[np.argsort(counts, kind="stable")] = np.arange(len(counts)) * number // len(counts)
+    return bands
+
 
 # Of labels compared at a time.
 _ENTRIES_AT_A_TIME = 1 << 16

@@ -9,8 +9,7 @@ from topicscope.probing.tokens.alignment import (
     word_token_ids,
 )
 from topicscope.probing.tokens.batches import CPU_TOKENS, Batch, make_batches, tokens_at_once
-from topicscope.probing.tokens.cache import TokenCache, cache_key, tokens_of
-from topicscope.probing.tokens.tokenize import Aligner, build_tokens
+from topicscope.probing.tokens.cache import Aligner, TokenCache, build_tokens, cache_key, tokens_of
 
 __all__ = [
     "CPU_TOKENS",

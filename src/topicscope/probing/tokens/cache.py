@@ -14,29 +14,200 @@ A folder holds
 
 Nothing of it is held in memory but the vocabulary. A cache is kept between runs, under a name that holds everything it
 was made of, where making it took a while; the least recently used ones go when all together are too large.
+
+Arrays on disk that grow: what a `TokenCache` is written with, in plain .npy files.
+
+Tokenise a corpus block by block, here or by others, into the arrays of a `TokenCache`.
 """
 
 import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
-from typing import overload
+from types import TracebackType
+from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from topicscope.errors import InputError, RunError
 from topicscope.probing.config import ProbeOptions
-from topicscope.probing.tokens.alignment import AlignedUnit, Coverage
-from topicscope.probing.tokens.arrays import NO_WORD, open_array
-from topicscope.probing.tokens.tokenize import Aligner, build_tokens
+from topicscope.probing.tokens.alignment import AlignedUnit, Coverage, align_units
 from topicscope.progress import Progress
-from topicscope.records import NUMBERS_VERSION, TOKENS, TemporaryFolder, cache_folder, read_json
-from topicscope.text import Corpus, UnitCounts, WordSplitter, split_words
+from topicscope.records import NUMBERS_VERSION, TOKENS, TemporaryFolder, cache_folder, read_json, write_json
+from topicscope.text import Corpus, Unit, UnitCounts, UnitReader, WordSplitter, split_words
+
+NO_WORD = -1
+
+
+def open_array(path: Path) -> np.ndarray:
+    """The array of an .npy file, mapped from disk where there is anything to map."""
+    # An empty file cannot be mapped.
+    array: np.ndarray = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)
+    return array
+
+
+class Columns:
+    """The arrays of a cache while they grow."""
+
+    def __init__(self, folder: Path) -> None:
+        kinds = {"input_ids": "uint32", "words": "int32", "ends": "int64", "unit": "int64", "window": "int32"}
+        kinds |= {"run": "int64", "ids": "uint8", "id_ends": "int64", "digests": "S16"}
+        self._files = {name: _GrowingArray(folder / f"{name}.npy", np.dtype(kind)) for name, kind in kinds.items()}
+        self._tokens, self._id_bytes, self._runs = 0, 0, 0
+        self._document_id: str | None = None
+
+    def __enter__(self) -> "Columns":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def run_of(self, unit: Unit) -> int:
+        """The number of the unit's run of rows; a new one where the id differs from that of the unit before."""
+        if unit.document_id != self._document_id:
+            self._document_id, self._runs = unit.document_id, self._runs + 1
+            name = unit.document_id.encode("utf-8")
+            self._id_bytes += len(name)
+            self._files["ids"].append(np.frombuffer(name, np.uint8))
+            self._files["id_ends"].append([self._id_bytes])
+            self._files["digests"].append([hashlib.blake2b(name, digest_size=16).digest()])
+        return self._runs - 1
+
+    def append(
+        self, aligned: Sequence[AlignedUnit], first_unit: int, runs: Sequence[int], vocabulary: dict[str, int]
+    ) -> None:
+        """Add the windows of one block of units."""
+        codes = [
+            NO_WORD if word is None else vocabulary.setdefault(word, len(vocabulary))
+            for window in aligned
+            for word in window.words
+        ]
+        lengths = [len(window.input_ids) for window in aligned]
+        self._files["input_ids"].append([token for window in aligned for token in window.input_ids])
+        self._files["words"].append(codes)
+        self._files["ends"].append(self._tokens + np.cumsum(lengths, dtype=np.int64))
+        self._files["unit"].append([first_unit + window.unit for window in aligned])
+        self._files["window"].append([window.window for window in aligned])
+        self._files["run"].append([runs[window.unit] for window in aligned])
+        self._tokens += sum(lengths)
+
+
+class _GrowingArray:
+    """A one-dimensional .npy file that is appended to; numpy leaves room in the header for the length to grow."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        self._dtype, self._length = dtype, 0
+        self._stream = open(path, "wb", buffering=1 << 16)  # noqa: SIM115 - closed by `Columns`
+        self._write_header()
+        self._header = self._stream.tell()
+
+    def append(self, values: Sequence[Any] | np.ndarray) -> None:
+        array = np.asarray(values, dtype=self._dtype)
+        self._stream.write(array.tobytes())
+        self._length += len(array)
+
+    def close(self) -> None:
+        self._stream.seek(0)
+        self._write_header()
+        assert self._stream.tell() == self._header
+        self._stream.close()
+
+    def _write_header(self) -> None:
+        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._length,)}
+        np.lib.format.write_array_header_1_0(self._stream, header)
+
+
+UNITS_PER_BLOCK = 1024
+
+
+@runtime_checkable
+class Aligner(Protocol):
+    """Who tokenises in place of this process."""
+
+    def align(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        blocks: Iterator[Sequence[Unit]],
+        *,
+        max_length: int,
+        pieces: Literal["skip", "merge"],
+    ) -> Iterator[tuple[list[AlignedUnit], Coverage]]:
+        """What `align_units` gives for each block of units, in their order, with few blocks in memory at a time."""
+
+
+def build_tokens(
+    folder: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    corpus: Corpus,
+    options: ProbeOptions,
+    max_length: int,
+    splitter: WordSplitter,
+    progress: Progress,
+    aligner: Aligner | None,
+) -> None:
+    """Write the windows of a corpus into `folder`; see `token_cache` for the files and `tokens_of` for the errors."""
+    reader = UnitReader(corpus, options.unit, options.language, progress, splitter=splitter)
+    units = reader.units() if options.max_units is None else iter(reader.sample(options.max_units, options.seed))
+    coverage, vocabulary = Coverage(), dict[str, int]()
+    waiting = deque[list[Unit]]()
+
+    def blocks() -> Iterator[list[Unit]]:
+        while block := list(islice(units, UNITS_PER_BLOCK)):
+            waiting.append(block)
+            yield block
+
+    with Columns(folder) as columns:
+        number = 0
+        if aligner is None or splitter is not split_words:
+            found: Iterator[tuple[list[AlignedUnit], Coverage]] = (
+                align_units(tokenizer, block, splitter=splitter, max_length=max_length, pieces=options.pieces)
+                for block in blocks()
+            )
+        else:
+            found = aligner.align(tokenizer, blocks(), max_length=max_length, pieces=options.pieces)
+        for aligned, counts in found:
+            block = waiting.popleft()
+            runs = [columns.run_of(unit) for unit in block]
+            coverage += counts
+            columns.append(aligned, number, runs, vocabulary)
+            number += len(block)
+    documents = _group(folder)
+    reader.counts.documents_kept = len(np.unique(documents))
+    windows = open_array(folder / "run.npy")
+    write_json(folder / "words.json", list(vocabulary))
+    header = {
+        "unit_counts": asdict(reader.counts),
+        "coverage": coverage.as_dict(),
+        "windows": len(windows),
+        "documents": len(np.unique(documents[windows])),
+    }
+    write_json(folder / "header.json", header)
+
+
+def _group(folder: Path) -> np.ndarray:
+    """Write order.npy and document_ends.npy; returns the document of each run, numbered by first appearance."""
+    digests = np.load(folder / "digests.npy")
+    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
+    documents = first[inverse]  # the first run of the same id
+    runs = open_array(folder / "run.npy")
+    order = np.argsort(documents[runs], kind="stable")
+    np.save(folder / "order.npy", order)
+    grouped = documents[runs][order]
+    np.save(folder / "document_ends.npy", np.flatnonzero(np.diff(grouped, append=-1)) + 1)
+    (folder / "digests.npy").unlink()
+    return np.asarray(documents)
+
 
 KEPT_TOKENS = 500_000  # fewer are tokenised again in seconds
 KEPT_BYTES = 20_000_000_000
