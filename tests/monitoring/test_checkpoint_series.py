@@ -15,7 +15,8 @@ import topicscope
 from cli.probe_files import THEMES, WORDS_CSV, jsonl, texts
 from topicscope.cli import run as command_line
 from topicscope.errors import InputError
-from topicscope.monitoring import CheckpointSeries, onset, series_run
+from topicscope.monitoring import CheckpointSeries, onset
+from topicscope.monitoring import checkpoints as series_run
 from topicscope.monitoring.checkpoints import find_checkpoints
 from topicscope.probing.statistics import jackknife
 

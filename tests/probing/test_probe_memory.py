@@ -14,7 +14,7 @@ from cli.probe_files import WORDS_CSV, save_model
 DRIVER = """
 import json, random, resource, sys
 import topicscope
-from topicscope.probing import passes
+from topicscope.probing.execution import forward_pass as passes
 model, words, out, number = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 pool = [line.split(",")[0] for line in open(words).read().splitlines()[1:]]
 

@@ -37,7 +37,7 @@ OPTIONS: dict[str, Any] = {
 DRIVER = """
 import json, os, random, shutil, signal, sys, time
 import topicscope
-from topicscope.probing import passes, probe, result
+from topicscope.probing.execution import forward_pass as passes
 from topicscope.report import heatmaps as figures, probe_page as html
 model, corpus, folder, options, wanted, seed = (
     sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4]), int(sys.argv[5]), int(sys.argv[6]))
