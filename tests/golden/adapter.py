@@ -22,7 +22,7 @@ PLACES = {
     "tiny tokenizer": ("helpers.tiny:tokenizer_for", "tiny:tokenizer_for"),
 }
 # What draws pictures and pages, which take longer than all the rest; a place that is gone is passed over.
-PICTURES = ("topicscope.report.heatmaps:to_png", "topicscope.report.figures:to_png")
+PICTURES = ("topicscope.report.style:to_png", "topicscope.report.figures:to_png")
 PAGES = (
     "topicscope.report.probe_page:write_probe",
     "topicscope.report.training_page:write_run",
