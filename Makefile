@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 .PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-long golden test-golden test-golden-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival emergence lint bench clean
 

@@ -201,6 +201,14 @@ def test_outputs_that_cannot_be_written(
     assert corpus.read_bytes() == before
 
 
+def test_resume_without_out_is_refused(
+    model: Path, words: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fresh folder has nothing to resume; a run that silently started over would cost what was finished."""
+    assert probe(model, "--corpus", corpus, "--topics", words, "--resume") == 2
+    assert "--out DIR" in capsys.readouterr().err
+
+
 def test_a_skipped_line_is_not_forgiven_when_nothing_is_left(
     refused: Refused, model: Path, words: Path, tmp_path: Path
 ) -> None:

@@ -167,6 +167,8 @@ def probe(
             advice="topicscope probe --help",
         )
     name = str(model if checkpoints is None else checkpoints)
+    if resume and out is None:
+        raise InputError("--resume needs the folder of the run", expected="--out DIR")
     target = fresh_folder(_slug(name)) if out is None else out
     source = open_corpus(
         corpus,
