@@ -80,6 +80,7 @@ def test_probe_compare_and_report() -> None:
         for name, options in (("a", ("--controls", 1)), ("b", ("--controls", 0, "--exclude-sinks"))):
             check("probe-result", printed("probe", "bert", *PROBE, *options, "--progress", "none", "--out", name))
             check("probe-result", written(Path(name) / "result.json"))
+            check("result-files", written(Path(name) / "files.json"))
         check("comparison", printed("compare", "a", "b"))
         check("report", printed("report", "a"))
 
@@ -93,6 +94,7 @@ def test_a_series_of_checkpoints() -> None:
         options = (*PROBE, "--controls", 0, "--progress", "none", "--out", "series")
         check("series", printed("probe", "--checkpoints", "checkpoints", *options))
         check("series", written("series/series.json"))
+        check("result-files", written("series/files.json"))
 
 
 def test_training_runs() -> None:
@@ -100,12 +102,14 @@ def test_training_runs() -> None:
     for name in ("summary", "manifest", "recipe"):
         check(f"run-{name}", written(f"run/{name}.json"))
     check("run-history", *lines("run/history.jsonl"))
+    check("result-files", written("run/files.json"))
 
 
 def test_sweeps() -> None:
     check("sweep-plan", printed("sweep", "sweep.toml", "--dry-run"))
     check("sweep", printed("sweep", "sweep.toml", "--out", "sweep", "--progress", "none"))
     check("sweep", written("sweep/sweep.json"))
+    check("result-files", written("sweep/files.json"))
     check("sweep-row", *map(written, sorted(Path("sweep/rows").glob("*.json"))))
     check("run-summary", *map(written, sorted(Path("sweep/runs").glob("*/summary.json"))))
 

@@ -16,7 +16,6 @@ from report.report_records import example, make_record
 from topicscope.report import Differences, write_probe
 from topicscope.report.answer import cautions, strictest
 from topicscope.report.comparison_page import names_of, render_comparison
-from topicscope.report.control_table import control_table
 from topicscope.report.coverage import steps_kept
 from topicscope.report.embedding_figures import shares, topic_brackets
 from topicscope.report.head_panel import head_charts, head_choices, head_data, pieces
@@ -24,6 +23,7 @@ from topicscope.report.page import downloads
 from topicscope.report.plotly_charts import binned, edges, heat_map, rounded, stepped
 from topicscope.report.probe_charts import embedding_charts, ratio_chart
 from topicscope.report.probe_page import ProbeRecord, render_probe
+from topicscope.report.tables import control_table
 
 _SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
 

@@ -11,12 +11,10 @@ import topicscope
 from topicscope.errors import InputError
 from topicscope.lab import make_recipe, train
 from topicscope.report import save
-from topicscope.report.brackets import Bracket, block_map, brackets, spread
-from topicscope.report.run_matrices import run_matrices
-from topicscope.report.step_axes import place, ticks
+from topicscope.report.heatmaps import Bracket, block_map, brackets, spread
 from topicscope.report.style import WIDTHS, check_columns, to_svg
 from topicscope.report.training_charts import attention_chart
-from topicscope.report.training_figures import KINDS
+from topicscope.report.training_figures import KINDS, place, run_matrices, ticks
 
 DATA = {"num_topics": 3, "words_per_topic": 2, "topics_per_document": 2, "length": 20}
 

@@ -16,9 +16,9 @@ import topicscope
 from report.reproduction_folders import run as made_up
 from topicscope.cli import run as command_line
 from topicscope.report import plotly_charts, write_run
-from topicscope.report.brackets import Bracket
-from topicscope.report.run_matrices import RunMatrix, run_matrices
+from topicscope.report.heatmaps import Bracket
 from topicscope.report.training_charts import MOST_CELLS, attention_chart, matrix_chart
+from topicscope.report.training_figures import RunMatrix, run_matrices
 from topicscope.report.training_page import answers, render_run
 
 HOSTILE = "<script>alert(1)</script>{{7*7}}</style>&\"'"

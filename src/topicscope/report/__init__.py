@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from topicscope.report.circuit_figure import circuit_map
     from topicscope.report.comparison_page import Differences, write_comparison
     from topicscope.report.embedding_figures import block_matrix, similarity_histogram
     from topicscope.report.emergence_figures import emergence
-    from topicscope.report.heatmaps import at_threshold, head_map, ratio_figure
+    from topicscope.report.heatmaps import at_threshold, circuit_map, head_map, ratio_figure
     from topicscope.report.probe_figures import controls, coverage, distances, profile
     from topicscope.report.probe_page import write_probe
     from topicscope.report.reproduction_page import render_reproduction, write_reproduction

@@ -9,12 +9,11 @@ import pandas as pd
 
 from topicscope.records import write_text
 from topicscope.report.answer import cautions, verdict
-from topicscope.report.control_table import control_table
 from topicscope.report.head_panel import head_charts, saturation
 from topicscope.report.heatmaps import at_threshold, ratio_column, threshold_label
 from topicscope.report.page import Chart, downloads, render_page
 from topicscope.report.probe_page import ProbeRecord
-from topicscope.report.tables import MISSING, Table, attention_table, count, interval, number, with_error
+from topicscope.report.tables import MISSING, Table, attention_table, control_table, count, interval, number, with_error
 
 
 @dataclass(frozen=True, eq=False)

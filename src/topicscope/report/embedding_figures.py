@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.report.brackets import Bracket, block_map, brackets
+from topicscope.report.heatmaps import Bracket, block_map, brackets
 from topicscope.report.style import LINES, Columns, Drawn, paper_figure, tidy
 
 KINDS = (("same", "same topic"), ("different", "different topics"))

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from topicscope.report.brackets import Bracket, spread
 from topicscope.report.coverage import coverage_figure, steps_kept
 from topicscope.report.embedding_figures import KINDS, block_matrix, shares, similarity_histogram, topic_brackets
-from topicscope.report.heatmaps import at_threshold, ratio_column, ratio_figure, threshold_label
+from topicscope.report.heatmaps import Bracket, at_threshold, ratio_column, ratio_figure, spread, threshold_label
 from topicscope.report.page import Chart, Picture
 from topicscope.report.plotly_charts import LINES, axes, heat_map, rounded
 

@@ -13,11 +13,10 @@ from topicscope.errors import InputError
 from topicscope.records import dump_json, read_json, read_npz, write_text
 from topicscope.report import tables
 from topicscope.report.answer import cards, cautions, distinct_low, strictest, verdict
-from topicscope.report.circuit_page import circuit_table
-from topicscope.report.control_table import control_table
 from topicscope.report.head_panel import head_charts, head_choices, head_data
 from topicscope.report.page import Chart, downloads, render_page
 from topicscope.report.probe_charts import coverage_chart, embedding_charts, ratio_chart
+from topicscope.report.tables import circuit_table, control_table
 
 PAGE = "report.html"
 

@@ -25,8 +25,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from topicscope.records import dump_json
-from topicscope.report.step_axes import plain_log
 from topicscope.report.style import LINES, Columns, paper_figure, tidy
+from topicscope.report.training_figures import plain_log
 
 # A field has a logarithmic axis if its largest value is so many times the smallest; a measurement, if it is more times.
 _WIDE, _VERY_WIDE = 20.0, 30.0

@@ -1,4 +1,9 @@
-"""The tables of a probe's page: numbers of a record turned into words that a person reads."""
+"""The tables of a probe's page: numbers of a record turned into words that a person reads.
+
+Every control of a probe beside what was measured, each in a column of its own.
+
+The table of circuits on a probe's page.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -262,3 +267,69 @@ def _plain(value: Any) -> str:
 
 def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+# Beyond these, single initialisations are only in result.json.
+_MOST_SEEDS = 6
+
+
+def control_table(rows: Sequence[Mapping[str, Any]], controls: Sequence[Mapping[str, Any]]) -> Table:
+    """Measured ratio, then one column a control: each random initialisation, their interval, shuffles, matching.
+
+    rows: the measured rows of result.json's table; controls: its controls, one a part, threshold and seed.
+    """
+    seeds = list(dict.fromkeys(row["control_seed"] for row in controls))
+    shown = seeds if len(seeds) <= _MOST_SEEDS else []
+    sinks = any(row.get("attention_ratio_sinks_excluded") is not None for row in rows)
+    columns = ["part", "θ", "measured", *(f"random weights, seed {seed}" for seed in shown)]
+    columns += ["random weights, 95 % interval", "topics shuffled: z", "topics shuffled: p"]
+    columns += ["same distances", "same frequencies, distinct words", "distinct words, same distances"]
+    columns += ["without sinks"] * sinks
+    cells = []
+    for row in rows:
+        corrected = row.get("attention_ratio_position_corrected") is not None
+        name = "attention_ratio_position_corrected" if corrected else "attention_ratio"
+        here = {
+            c["control_seed"]: c for c in controls if (c["part"], c["threshold"]) == (row["part"], row["threshold"])
+        }
+        line = [str(row["part"]), threshold_label(row["threshold"]), with_error(row, name)]
+        line += [number(here[seed].get(name), 4) if seed in here else MISSING for seed in shown]
+        line.append(interval(row.get(f"control_{name}_low"), row.get(f"control_{name}_high")))
+        line += [number(row.get("permutation_z"), 2), number(row.get("permutation_p"), 2)]
+        line += [with_error(row, f"attention_ratio_{control}") for control in _MATCHED]
+        line += [with_error(row, "attention_ratio_sinks_excluded")] * sinks
+        cells.append(line)
+    note = (
+        "Each control takes away one other reason for a ratio above 1. Random weights: no learning, so 1 is expected. "
+        "Topics shuffled: no link between words and topics; z far from 0 and a small p mean that shuffles do not give "
+        "the measured preference. The last columns are measured ratios in which pairs of both kinds are equally far "
+        "apart or equally frequent: a ratio that stays above 1 there is not owed to distance or frequency."
+    )
+    return Table("Controls: what else could explain the ratio", columns, cells, note, 2)
+
+
+_MATCHED = ("distance_matched", "distinct_frequency_matched", "distinct_distance_matched")
+
+
+def circuit_table(rows: Sequence[Mapping[str, Any]], threshold: float | None) -> Table | None:
+    """OV and QK of every layer at one threshold, with the embedding layer's output; None without such rows.
+
+    rows: `circuits` of result.json.
+    """
+    chosen = [row for row in rows if row["threshold"] == threshold and row["place"] == "layer"]
+    cells = []
+    for row in chosen:
+        z = [number(row[name], 2) for name in ("z", "z_banded", "z_turned")]
+        means = [number(row[name]) for name in ("same", "different", "difference")]
+        cells.append([row["part"], row["circuit"], str(row["layer"]), *means, *z])
+    if not cells:
+        return None
+    return Table(
+        f"Circuits between words, θ = {threshold_label(threshold)}",
+        ["part", "circuit", "layer", "S (same topic)", "D (different)", "S − D", "z", "z in bands", "z turned"],
+        sorted(cells, key=lambda row: (row[0], row[1], int(row[2]))),
+        "OV: sum over the heads of a layer; QK: their mean. z: the words' topics shuffled; in bands: among words about "
+        "as frequent; turned: the two halves of the heads turned against each other at random. Heads one by one: "
+        "circuits.csv.",
+        3,
+    )

@@ -8,11 +8,18 @@ import pandas as pd
 
 from topicscope.records import RunRecord
 from topicscope.report import plotly_charts as plotly
-from topicscope.report.brackets import Bracket, spread
+from topicscope.report.heatmaps import Bracket, spread
 from topicscope.report.page import significant
-from topicscope.report.run_matrices import RunMatrix
-from topicscope.report.step_axes import place, ticks
-from topicscope.report.training_figures import CLASSES, LOSSES, relative, shown_losses, theory_of
+from topicscope.report.training_figures import (
+    CLASSES,
+    LOSSES,
+    RunMatrix,
+    place,
+    relative,
+    shown_losses,
+    theory_of,
+    ticks,
+)
 
 # Cells of all sliders of a page together, about nine bytes each, beside the five megabytes of plotly.
 MOST_CELLS = 200_000

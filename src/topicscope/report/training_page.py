@@ -12,10 +12,9 @@ from topicscope.records import RunRecord, dump_json, load_run, write_text
 from topicscope.report import tables, training_charts
 from topicscope.report import training_words as words
 from topicscope.report.page import Chart, Download, Picture, downloads, render_page
-from topicscope.report.run_matrices import run_matrices
 from topicscope.report.style import Drawn, to_png
 from topicscope.report.tables import MISSING, Table
-from topicscope.report.training_figures import attention, draw_run, losses, matrix, norms
+from topicscope.report.training_figures import attention, draw_run, losses, matrix, norms, run_matrices
 
 PAGE = "report.html"
 
