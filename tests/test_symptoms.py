@@ -8,7 +8,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 VIEW, FAULTS = "probing/test_model_view.py", "probing/test_model_faults.py"
-ALIGNMENT, LDA, UNITS = "probing/test_alignment.py", "topics/test_lda.py", "topics/test_text_units.py"
+ALIGNMENT, LDA, UNITS = "probing/test_alignment.py", "topics/test_lda.py", "text/test_text_units.py"
 SINKS, COHERENCE, TOPICS = "probing/test_sinks.py", "topics/test_coherence.py", "cli/test_cli_topics.py"
 FAMILIES = "probing/test_family_symptoms.py"
 RESULT, LOADING, CLI = "probing/test_probe_symptoms.py", "probing/test_loading.py", "cli/test_cli_probe.py"
@@ -70,7 +70,7 @@ SYMPTOMS: dict[int, list[tuple[str, str]]] = {
     22: [(LDA, "test_symptom_22_one_seed_gives_identical_topics_and_says_where")],
     23: [
         (LDA, "test_symptom_23_what_can_be_read_once_is_refused_with_advice"),
-        ("topics/test_text.py", "test_symptom_23_a_generator_is_refused_with_advice"),
+        ("text/test_text.py", "test_symptom_23_a_generator_is_refused_with_advice"),
     ],
     24: [
         (UNITS, "test_symptom_24_ids_survive_dropped_documents"),
@@ -81,7 +81,7 @@ SYMPTOMS: dict[int, list[tuple[str, str]]] = {
         (RESULT, "test_symptom_25_the_saved_folder_has_no_pickle_and_says_its_schema"),
     ],
     26: [
-        ("topics/test_words.py", "test_symptom_26_text_without_spaces_is_warned_about"),
+        ("text/test_words.py", "test_symptom_26_text_without_spaces_is_warned_about"),
         (RESULT, "test_symptom_26_a_word_splitter_makes_chinese_measurable"),
         (RESULT, "test_symptom_26_the_result_warns_of_words_that_spaces_do_not_separate"),
     ],

@@ -9,6 +9,7 @@ import torch
 
 import tiny
 from claims.sabotage import Shuffled, Untrained
+from topicscope.claims import pair_attention
 from topicscope.claims import topicwise_assumption as claim
 from topicscope.claims.claim import exact_row
 from topicscope.claims.context import Context
@@ -243,7 +244,7 @@ def test_pairs_of_a_pretrained_model_are_those_of_a_loop(monkeypatch) -> None:
     reading = Reading(threshold=0.5, fitted=80, read=80)
     names = [word for topic in WORDS.values() for word in topic]
     planted_topics = TopicModel.normalised(np.kron(np.eye(2), np.ones((1, 5))), Vocabulary.of(names))
-    monkeypatch.setattr(pretrained_attention, "fit", lambda texts, topics, **options: planted_topics)
+    monkeypatch.setattr(pair_attention, "fit", lambda texts, topics, **options: planted_topics)
     corpus = corpus_from([(f"d{i // 2}", text) for i, text in enumerate(texts)])
     pairs = pretrained_pairs(view_model(model, tokenizer), corpus, reading, SilentProgress())
     model.eval().set_attn_implementation("eager")

@@ -10,6 +10,7 @@ import pytest
 
 from cli.probe_files import WORDS_CSV, jsonl, save_model, texts
 from experiments.small_sweeps import write as write_sweep
+from topicscope.cli import probe as probe_command
 from topicscope.cli import run
 from topicscope.records import CIRCUITS, PROBE, RUN, SERIES, SWEEP
 from topicscope.records.contents import CONTENTS, Layout
@@ -239,9 +240,8 @@ def test_only_a_page_is_replaced_by_another(given: Path, tmp_path: Path, capsys:
 
 def test_the_demo_may_be_run_again(monkeypatch: pytest.MonkeyPatch, given: Path, tmp_path: Path) -> None:
     """Also when its options have changed with a version."""
-
     shutil.copytree(given / "made" / "probe", tmp_path / "demo")
     heard: list[object] = []
-    monkeypatch.setattr(demo, "probe", lambda *_, **options: heard.append(options) or 0)
+    monkeypatch.setattr(probe_command, "probe", lambda *_, **options: heard.append(options) or 0)
     assert run(["demo", "--out", str(tmp_path / "demo")]) == 0
     assert heard[0]["overwrite"] is True  # type: ignore[index]

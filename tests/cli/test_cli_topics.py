@@ -84,6 +84,10 @@ def test_an_output_that_exists_is_left_alone(corpus: Path, tmp_path: Path, capsy
     assert fit(corpus, "--topics", 2, "-o", output) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert output.read_text() == "precious"
+    assert fit(corpus, "--topics", 2, "-o", output, "--overwrite") == 2, "it is no topics file"
+    assert output.read_text() == "precious"
+    output.unlink()
+    assert fit(corpus, "--topics", 3, "-o", output) == 0
     assert fit(corpus, "--topics", 2, "-o", output, "--overwrite") == 0
     assert load_topics(output).model.num_topics == 2
     assert fit(corpus, "--topics", 2, "-o", tmp_path) == 2

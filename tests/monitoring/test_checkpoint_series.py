@@ -18,6 +18,7 @@ from topicscope.errors import InputError
 from topicscope.monitoring import CheckpointSeries, onset
 from topicscope.monitoring import checkpoints as series_run
 from topicscope.monitoring.checkpoints import find_checkpoints
+from topicscope.probing import inputs
 from topicscope.probing.statistics import jackknife
 
 QUICK = {"controls": 0, "permutations": 60, "profile": 0}
@@ -161,8 +162,8 @@ def test_what_is_written_is_read_again(series: CheckpointSeries) -> None:
 
 def test_topics_are_fitted_once(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    fit = topic_source.fit
-    monkeypatch.setattr(topic_source, "fit", lambda *a, **k: calls.append(1) or fit(*a, **k))
+    fit = inputs.fit
+    monkeypatch.setattr(inputs, "fit", lambda *a, **k: calls.append(1) or fit(*a, **k))
     options = {"topics": 3, "min_count": 1, "sweeps": 20, "threshold": (0.2,), "permutations": 0}
     found = whole(place, tmp_path / "out", **options)
     assert calls == [1]  # for three checkpoints

@@ -21,6 +21,7 @@ import topicscope
 from cli.probe_files import jsonl, probe, save_model, texts
 from topicscope.errors import InputError, RunError
 from topicscope.probing.execution import forward_pass as passes
+from topicscope.probing.execution import state
 from topicscope.probing.results import ProbeResult
 from topicscope.progress import SilentProgress
 
@@ -172,14 +173,14 @@ class StopsAt(SilentProgress):
 def test_at_most_one_shard_of_work_is_lost(
     task: str, model: Path, corpus: Path, tmp_path: Path, small_chunks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, original = [], shard_reading.sum_attention
+    read, original = [], state.sum_attention
 
     def counted(view: Any, batches: Any, chunk: Any, *rest: Any, **more: Any) -> Any:
         found = original(view, batches, chunk, *rest, **more)
         read.append(len(chunk))
         return found
 
-    monkeypatch.setattr(shard_reading, "sum_attention", counted)
+    monkeypatch.setattr(state, "sum_attention", counted)
     run = {"documents": corpus, **OPTIONS}
     topicscope.probe(str(model), **run, out=tmp_path / "whole")
     whole, read[:] = sum(read), []
