@@ -37,9 +37,8 @@ class Entry:
     @property
     def code(self) -> str:
         """The three lines that draw it."""
-        kind = "topicscope.ProbeResult.load" if self.source == "probe" else "topicscope.load_run"
         name = "result" if self.source == "probe" else "run"
-        lines = [f'{name} = {kind}("results/{self.source}")', f"figure = {name}.plot({self.call})"]
+        lines = [f'{name} = topicscope.load("results/{self.source}")', f"figure = {name}.plot({self.call})"]
         return "\n".join([*lines, f'save(figure, "{self.name}.pdf")'])
 
 

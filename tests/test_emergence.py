@@ -131,7 +131,7 @@ def test_the_laboratory_keeps_to_its_theory(tmp_path: Path) -> None:
     script = load_script("examples/emergence.py")
     script.laboratory(tmp_path)
     assert (tmp_path / "laboratory.png").stat().st_size > 10_000
-    record = topicscope.load_run(tmp_path / "laboratory")
+    record = topicscope.load(tmp_path / "laboratory")
     (stages,) = record.summary["stages"]
     assert stages["separated"]
     end = record.history[record.history["step"].between(30, 300)]

@@ -5,7 +5,10 @@ Public names are loaded on first use, so that `import topicscope` stays quick an
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
+
+from topicscope.errors import InputError
 
 try:
     __version__ = version("topicscope")
@@ -15,10 +18,13 @@ except PackageNotFoundError:  # a source tree that was never installed
 _HOME = {
     "CheckpointSeries": "topicscope.monitoring",
     "CircuitResult": "topicscope.probing.circuits",
-    "InputError": "topicscope.errors",
+    "Comparison": "topicscope.probing.results",
+    "MonitorHistory": "topicscope.monitoring",
     "PairClass": "topicscope.topics",
     "ProbeResult": "topicscope.probing.results",
+    "Reproduction": "topicscope.claims",
     "RunError": "topicscope.errors",
+    "RunRecord": "topicscope.records",
     "Setting": "topicscope.synthetic",
     "SweepResult": "topicscope.experiments",
     "TopicModel": "topicscope.topics",
@@ -29,7 +35,6 @@ _HOME = {
     "Vocabulary": "topicscope.topics",
     "circuits": "topicscope.probing.circuits",
     "compare": "topicscope.probing.results",
-    "load_run": "topicscope.records",
     "probe": "topicscope.probing",
     "probe_checkpoints": "topicscope.monitoring",
     "reproduce": "topicscope.claims",
@@ -37,13 +42,42 @@ _HOME = {
     "train": "topicscope.lab",
 }
 
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+# The record in a folder tells which result it holds.
+_RECORDS = {
+    "result.json": "ProbeResult",
+    "circuits.json": "CircuitResult",
+    "series.json": "CheckpointSeries",
+    "sweep.json": "SweepResult",
+    "summary.json": "RunRecord",
+    "claims.json": "Reproduction",
+    "comparison.json": "Comparison",
+    "topic_structure.jsonl": "MonitorHistory",
+}
+
+__all__ = [*_HOME, "InputError", "__version__", "load"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'topicscope' has no attribute {name!r}")
+
+
+def load(folder: str | Path) -> Any:
+    """Read any result from the folder that `save` or `--out` wrote.
+
+    Raises:
+        InputError: no result there, or one that is damaged or of another version.
+    """
+    found = [name for record, name in _RECORDS.items() if (Path(folder) / record).is_file()]
+    if not found:
+        raise InputError(
+            "no saved result",
+            received=str(folder),
+            expected="a folder that a command of topicscope wrote with --out, holding one of " + ", ".join(_RECORDS),
+            advice="name the folder itself, as it was given to --out",
+        )
+    return __getattr__(found[0]).load(folder)
 
 
 def __dir__() -> list[str]:

@@ -59,14 +59,14 @@ def test_the_files_are_those_of_one_process(toys, tmp_path) -> None:
         calls.clear()
         read.clear()
         done = frame.reproduce(out=out, cluster=runner)
-        assert done.document() == expected.document()
+        assert done.to_dict() == expected.to_dict()
         assert written(out) == written(tmp_path / "here")
         assert sorted(runner.done) == ["second", "text"], "claims that share are one job"
         assert read == ["first"]
         assert runner.checked == [out]
     # The page was written as the claims came, always in the catalogue's order: kept ones are not run again.
     calls.clear()
-    assert frame.reproduce(["second"], out=out, cluster=runner, resume=True).document() == expected.document()
+    assert frame.reproduce(["second"], out=out, cluster=runner, resume=True).to_dict() == expected.to_dict()
     assert calls == []
 
 

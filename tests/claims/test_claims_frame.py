@@ -130,8 +130,8 @@ def test_a_document_is_written_and_finished_claims_are_kept(counted, tmp_path) -
     out = tmp_path / "out"
     done = frame.reproduce(["second"], out=out)
     document = json.loads((out / "claims.json").read_text())
-    assert document == done.document()
-    assert list(document) == ["schema_version", "claims"]
+    assert document == done.to_dict()
+    assert list(document) == ["schema_version", "kind", "claims"]
     assert [list(entry) for entry in document["claims"]] == [["id", "verdict", "statistic", "rows"]]
     again = frame.reproduce(out=out, resume=True)
     assert counted == [("second", 4, False), ("first", 4, False)]

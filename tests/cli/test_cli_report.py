@@ -26,9 +26,7 @@ def test_a_page_drawn_again_is_the_page_of_the_probe(
     page = (folder / "report.html").read_bytes()
     shutil.copytree(folder, tmp_path / "copy")
     (tmp_path / "copy" / "report.html").write_text("damaged")
-    # Nothing but these three is read.
-    for name in ("moments.npz", "documents.parquet", "circuits.csv"):
-        (tmp_path / "copy" / name).unlink()
+    (tmp_path / "copy" / "documents.parquet").unlink()  # the largest file is not read
     assert run(["report", str(tmp_path / "copy")]) == 0
     assert (tmp_path / "copy" / "report.html").read_bytes() == page
     assert str(tmp_path / "copy" / "report.html") in capsys.readouterr().out
@@ -77,7 +75,7 @@ def test_what_cannot_be_reported_is_said(folder: Path, tmp_path: Path, capsys: p
     for arguments, words in [
         ([], "nothing to report"),
         ([tmp_path / "empty"], "no saved result"),
-        ([tmp_path / "other"], "not a probe result"),
+        ([tmp_path / "other"], "not a result of topicscope probe"),
         ([folder, tmp_path / "claims"], "only results of probes"),
         ([folder, "--out", tmp_path / "empty"], "the page is a folder"),
     ]:

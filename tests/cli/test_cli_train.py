@@ -46,7 +46,7 @@ def test_the_table_shows_theory_and_the_record(tmp_path, capsys, monkeypatch) ->
     assert "0.1156" in out  # 1/(a v)
     assert "reduced engine" in out
     assert str(folder) in out
-    record = topicscope.load_run(folder)
+    record = topicscope.load(folder)
     assert record.summary["embedding"]["theory"]["gap"] == pytest.approx(1 / 8.65)
     assert record.manifest.environment.libraries["torch"]
 

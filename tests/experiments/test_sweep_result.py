@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import topicscope
 from experiments.small_sweeps import Stopped, write
-from topicscope.cli.report import kind_of
 from topicscope.errors import InputError
 from topicscope.experiments import SweepResult, sweep
-from topicscope.records import Manifest, describe_environment
+from topicscope.records import Manifest, RunRecord, describe_environment
 
 RATE, ATTENTION = "training.learning_rate", "model.attention"
 
@@ -128,13 +128,15 @@ def test_the_table_is_the_file(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "out" / "table.csv"), table, check_dtype=False)
     loaded = SweepResult.load(tmp_path / "out")
     pd.testing.assert_frame_equal(loaded.table(), table)
+    assert loaded.report() == tmp_path / "out" / "report.html"
     assert loaded.page() == result.page() == (tmp_path / "out" / "report.html").read_text()
+    assert (tmp_path / "out" / "sweep.png").stat().st_size > 5_000
     loaded.save(tmp_path / "copy")
     assert (tmp_path / "copy" / "sweep.json").read_bytes() == (tmp_path / "out" / "sweep.json").read_bytes()
-    assert kind_of(tmp_path / "out") == "sweep"
-    assert kind_of(tmp_path / "out" / "runs" / str(table["id"][0])) == "run"
-    with pytest.raises(InputError, match="no folder"):
-        sweep(write(tmp_path)).save()
+    assert isinstance(topicscope.load(tmp_path / "out"), SweepResult)
+    assert isinstance(topicscope.load(tmp_path / "out" / "runs" / str(table["id"][0])), RunRecord)
+    with pytest.raises(InputError, match="not stored"):
+        sweep(write(tmp_path)).report()
 
 
 def test_the_page_says_where_it_was_lowest_and_what_is_missing(tmp_path: Path) -> None:
@@ -159,5 +161,5 @@ def test_the_page_says_where_it_was_lowest_and_what_is_missing(tmp_path: Path) -
 def test_other_documents_are_no_sweeps(tmp_path: Path) -> None:
     for text in ('{"kind": "probe", "schema_version": 1}', '{"kind": "sweep", "schema_version": 9}', "[]"):
         (tmp_path / "sweep.json").write_text(text)
-        with pytest.raises(InputError, match="not a sweep"):
+        with pytest.raises(InputError, match="not a result of topicscope sweep"):
             SweepResult.load(tmp_path)

@@ -65,7 +65,7 @@ def test_each_row_is_a_direct_training_of_that_recipe(tmp_path: Path) -> None:
             assert math.isnan(row["W_V_same_theory"])
             assert row["stage_k2"] == np.mean([stages["k2"] for stages in record.summary["stages"]])
         # The record is that of `topicscope train`, with theory beside it.
-        kept = topicscope.load_run(tmp_path / "out" / "runs" / str(row["id"]))
+        kept = topicscope.load(tmp_path / "out" / "runs" / str(row["id"]))
         assert kept.summary["final"] == json.loads(dump_json(record.summary["final"]))  # NaN is null
         assert kept.weights["W_V"].tobytes() == record.weights["W_V"].tobytes()
         assert ("value_matrix" in kept.summary) == ("W_V_same" in final)

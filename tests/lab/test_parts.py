@@ -91,7 +91,7 @@ def test_what_failed_is_named_and_alone_is_tried_again(tmp_path) -> None:
 def spoil(folder: Path) -> None:
     record = load_run(folder)
     record.weights["W_V"][:] = 7
-    record.save(folder)
+    record.write(folder)
 
 
 def test_an_unfinished_group_goes_on_from_its_checkpoint(tmp_path) -> None:

@@ -126,7 +126,7 @@ def test_from_python_a_url_is_refused_before_any_work(tmp_path: Path, monkeypatc
         lambda: topicscope.train(recipe, seeds=0, out=url),
         lambda: topicscope.sweep({"recipe": "missing.toml"}, out=url),
         lambda: topicscope.reproduce(["missing"], out=url),
-        lambda: topicscope.load_run(url),
+        lambda: topicscope.load(url),
         lambda: topicscope.compare(url, url),
         lambda: ProbeResult.load(url),
         lambda: CheckpointSeries.load(url),

@@ -22,7 +22,7 @@ def record() -> RunRecord:
 
 
 def test_what_is_saved_is_what_is_loaded(record, tmp_path) -> None:
-    found = topicscope.load_run(record.save(tmp_path / "run"))
+    found = topicscope.load(record.save(tmp_path / "run"))
     assert (found.config, found.summary, found.manifest) == (record.config, record.summary, record.manifest)
     pd.testing.assert_frame_equal(found.history, record.history)
     assert found.weights.keys() == record.weights.keys()
@@ -42,16 +42,16 @@ def test_table_is_mean_and_sample_deviation_over_seeds(record) -> None:
 
 def test_an_unfinished_or_damaged_folder_is_refused(record, tmp_path) -> None:
     with pytest.raises(InputError, match="no such run"):
-        topicscope.load_run(tmp_path / "none")
+        topicscope.load(tmp_path / "none")
     folder = record.save(tmp_path / "run")
     (folder / "weights.safetensors").write_bytes(b"\x00" * 9)
     with pytest.raises(InputError, match="safetensors"):
-        topicscope.load_run(folder)
-    record.save(folder)
+        topicscope.load(folder)
+    record.write(folder)
     (folder / "summary.json").write_text(json.dumps({"schema_version": 99, "summary": {}}))
-    with pytest.raises(InputError, match="schema version"):
-        topicscope.load_run(folder)
+    with pytest.raises(InputError, match="not a result of topicscope train"):
+        topicscope.load(folder)
     (folder / "summary.json").unlink()
     with pytest.raises(InputError, match="no finished run") as caught:
-        topicscope.load_run(folder)
+        topicscope.load(folder)
     assert "summary.json" in str(caught.value.received)

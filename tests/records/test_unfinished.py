@@ -129,10 +129,10 @@ def test_a_folder_that_was_left_before_any_work_asks_for_nothing(tmp_path: Path)
 
 
 def test_a_fault_in_the_first_lock_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(stream: object) -> None:
+    def fail(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks available")
 
-    monkeypatch.setattr("topicscope.records.lock._acquire", fail)
+    monkeypatch.setattr("topicscope.records.lock.FileLock.acquire", fail)
     with pytest.raises(InputError, match="cannot be locked"), unfinished_run(tmp_path / "run", LAYOUT):
         pass
     assert list(tmp_path.iterdir()) == []

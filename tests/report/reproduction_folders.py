@@ -66,7 +66,7 @@ def make(folder, claims, *, runs=(), arrays=(), quick=True, unfinished=()):
     """claims: id -> (verdict, rows); runs: (claim, path, RunRecord); arrays: (claim, path, arrays, labels)."""
     evidence = {name: [] for name in claims}
     for claim, path, record in runs:
-        record.save(folder / "runs" / path)
+        record.write(folder / "runs" / path)
         entry = {"path": path, "recipe": record.config["name"], "overrides": [], "seeds": SEEDS}
         evidence[claim] += [entry, entry]  # a claim may ask for one run twice
     for claim, path, values, labels in arrays:

@@ -30,7 +30,7 @@ def run():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_the_same_from_a_loaded_record(run, tmp_path, kind) -> None:
-    again = topicscope.load_run(run.save(tmp_path / "run"))
+    again = topicscope.load(run.save(tmp_path / "run"))
     assert to_svg(run.plot(kind)) == to_svg(again.plot(kind))
 
 
@@ -109,7 +109,7 @@ def test_colours_do_not_hang_on_the_diagonal() -> None:
 def test_old_records_show_the_last_moment(run, tmp_path) -> None:
     folder = run.save(tmp_path / "run")
     (folder / "snapshots.npz").unlink()
-    old = topicscope.load_run(folder)
+    old = topicscope.load(folder)
     found = run_matrices(old)["E"]
     np.testing.assert_allclose(found.frames[-1], run_matrices(run)["E"].frames[-1], rtol=1e-5)
     assert found.topics == run_matrices(run)["E"].topics

@@ -69,7 +69,7 @@ def test_the_answer_has_theory_beside_it(folder, page) -> None:
 
 
 def test_curves_are_means_over_seeds(folder) -> None:
-    record = topicscope.load_run(folder)
+    record = topicscope.load(folder)
     trace = attention_chart(record)["data"][0]
     history = record.history
     ratio = history["attention_same_word"] / history["attention_different_topic"]
@@ -77,7 +77,7 @@ def test_curves_are_means_over_seeds(folder) -> None:
 
 
 def test_the_slider_shows_the_snapshots(folder, page) -> None:
-    matrices = run_matrices(topicscope.load_run(folder))
+    matrices = run_matrices(topicscope.load(folder))
     spec = documents(page)["spec-matrix-logits"]
     assert spec["prefix"] == "step "
     steps = matrices["logits"].steps.tolist()
@@ -105,7 +105,7 @@ def test_large_matrices_have_fewer_frames() -> None:
 def test_downloads_are_the_record(folder, page) -> None:
     links = re.findall(r'href="data:[^,]+,([^"]+)" download="([^"]+)"', page)
     found = {name: base64.b64decode(text).decode() for text, name in links}
-    record = topicscope.load_run(folder)
+    record = topicscope.load(folder)
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(found["history.csv"])), record.history)
     assert json.loads(found["summary.json"]) == json.loads((folder / "summary.json").read_text())
     assert json.loads(found["recipe.json"]) == record.config
@@ -149,7 +149,7 @@ def test_matrices_keep_their_names_in_the_table(page) -> None:
 
 
 def test_a_notebook_shows_answer_table_and_picture_without_a_script(folder):
-    record = topicscope.load_run(folder)
+    record = topicscope.load(folder)
     hostile = replace(record, summary=record.summary | {"name": HOSTILE})
     shown = hostile._repr_html_()
     assert html.escape(answers(hostile)[0]) in shown

@@ -2,6 +2,6 @@
 
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import ClaimResult
-from topicscope.claims.reproduce import reproduce
+from topicscope.claims.reproduce import Reproduction, reproduce
 
-__all__ = ["CLAIMS", "ClaimResult", "reproduce"]
+__all__ = ["CLAIMS", "ClaimResult", "Reproduction", "reproduce"]

@@ -14,7 +14,7 @@ A folder holds
 import difflib
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,31 +29,75 @@ from topicscope.experiments import recipe_path, sources_of
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import (
     NUMBERS_VERSION,
+    REPRODUCTION,
     RUN_LOCKS,
     Manifest,
+    Result,
     check_output_folder,
     describe_environment,
     now,
     output_path,
     read_json,
     write_json,
+    write_text,
 )
 from topicscope.runner import Failed, Job, Runner
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1  # of finished/ID.json
 SEEDS, QUICK_SEEDS = 4, 3
 RUNS = "runs"
 
 
 @dataclass(frozen=True)
-class Reproduction:
+class Reproduction(Result):
     """What came out of the claims that were run, in order."""
 
-    results: tuple[ClaimResult, ...]
+    kind, layout = "reproduction", REPRODUCTION
 
-    def document(self) -> dict[str, Any]:
+    results: tuple[ClaimResult, ...]
+    folder: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
         """The content of claims.json."""
-        return {"schema_version": SCHEMA_VERSION, "claims": [result.as_dict() for result in self.results]}
+        return {**self._head(), "claims": [result.as_dict() for result in self.results]}
+
+    def write(self, folder: Path) -> None:
+        """claims.json."""
+        write_json(folder / "claims.json", self.to_dict())
+
+    @classmethod
+    def read(cls, folder: Path, record: Mapping[str, Any]) -> "Reproduction":
+        """See `Result.read`."""
+        return cls(tuple(ClaimResult(**claim) for claim in record["claims"]), folder)
+
+    def plot(self, claim: str) -> Any:
+        """A matplotlib figure of every row of one claim: measured with its 95 % interval, theory, the paper.
+
+        Raises:
+            InputError: no such claim was run.
+        """
+        from topicscope.report import forest_figure
+
+        rows = {result.id: result.rows for result in self.results}
+        if claim not in rows:
+            raise InputError("no such claim in this result", received=claim, expected=", ".join(rows) or "a claim")
+        return forest_figure(rows[claim], title=claim)
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the page of the whole folder, with its figures, to `path` or to reproduction.html there.
+
+        Raises:
+            InputError: the result was never stored in a folder.
+        """
+        from topicscope.report import load_reproduction, render_reproduction, write_reproduction
+
+        if self.folder is None:
+            raise InputError("the result is not stored in a folder", expected="reproduce(…, out=FOLDER)")
+        if path is None:
+            write_reproduction(self.folder)
+            return self.folder / "reproduction.html"
+        write_text(output_path(path), render_reproduction(load_reproduction(self.folder)))
+        return Path(path)
 
     def table(self) -> pd.DataFrame:
         """Every row of every claim: claim, quantity, paper, theory, measured, error, seeds, verdict."""
@@ -126,7 +170,7 @@ def reproduce(
             results = tuple(done[claim.id] for claim in chosen if claim.id in done)
             shown.update("claims", len(results))
             if folder is not None:
-                write_json(folder / "claims.json", Reproduction(results).document())
+                write_json(folder / "claims.json", Reproduction(results).to_dict())
                 write_reproduction(folder, drawn=name if fresh else None)
     if lost:
         raise RunError(
@@ -135,7 +179,7 @@ def reproduce(
             where=str(folder),
             advice="the same command with --resume tries these again; the others are kept",
         )
-    return Reproduction(results)
+    return Reproduction(results, folder)
 
 
 def _results(

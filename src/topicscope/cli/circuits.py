@@ -14,7 +14,7 @@ from topicscope.cli.probe import resolve_model
 from topicscope.probing import DEFAULT_THRESHOLDS
 from topicscope.probing.circuits import at_threshold, stand_out
 from topicscope.probing.circuits import circuits as find_circuits
-from topicscope.records import CIRCUITS, check_output_folder
+from topicscope.records import CIRCUITS, add_file, check_output_folder
 
 _THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
 
@@ -81,6 +81,8 @@ def circuits(
     )
     if out is not None:
         found.save(out, overwrite=overwrite)
+        for name, picture in found.pictures().items():
+            add_file(CIRCUITS, out, name, picture)
     if json:
         print_json(found.to_dict())
         return

@@ -19,9 +19,10 @@ from topicscope.cli.output import INTERRUPTED, ProgressStyle, print_json, print_
 from topicscope.cli.probe_tables import show
 from topicscope.demo import minilm_folder
 from topicscope.errors import InputError
-from topicscope.monitoring import PAGE, RECORD, CheckpointSeries, probe_checkpoints
+from topicscope.monitoring import RECORD, CheckpointSeries, probe_checkpoints
 from topicscope.probing import DEFAULT_THRESHOLDS
 from topicscope.probing import probe as run_probe
+from topicscope.records import PAGE
 from topicscope.text import MAX_DOCUMENT_BYTES, Corpus, OnError, open_corpus
 
 _THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
@@ -217,6 +218,7 @@ def probe(
         result = run_probe(
             resolve_model(name), documents=source, revision=revision, progress=shown, cluster=readers, **options
         )
+        result.report()
     if json:
         print_json(result.to_dict())
     else:
@@ -242,6 +244,10 @@ def probe_series(
     """Probe, print, and return the exit code: 0 all done (skipped ones are named), 130 interrupted."""
     with show_progress(progress) as shown:
         series = probe_checkpoints(checkpoints, corpus, progress=shown, **options)
+        for checkpoint in series.checkpoints:
+            if checkpoint["status"] == "measured":
+                series.result(checkpoint["name"]).report()
+        series.report()
     if json:
         print_json(series.to_dict())
     else:

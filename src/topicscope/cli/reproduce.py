@@ -78,7 +78,7 @@ def reproduce(
         sys.stderr.write(f"{going_on(target)}\n")
         raise
     if json:
-        print_json(done.document())
+        print_json(done.to_dict())
     else:
         for result in done.results:
             _show(result)

@@ -12,7 +12,6 @@ from topicscope.cli.options import OutFolder, Whole, asked_cluster, check_device
 from topicscope.cli.output import INTERRUPTED, ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.experiments import (
-    PAGE,
     RECORD,
     RUNS,
     Keep,
@@ -25,6 +24,7 @@ from topicscope.experiments import (
     plain,
 )
 from topicscope.experiments import sweep as run_sweep
+from topicscope.records import PAGE
 from topicscope.report import metric_words
 
 _MOST_ROWS, _MOST_REASONS = 30, 10

@@ -12,8 +12,7 @@ from topicscope.errors import InputError
 from topicscope.experiments import add_theory, resolve
 from topicscope.lab import SEEDS_PER_TASK, Recipe, load_recipe
 from topicscope.lab import train as run_training
-from topicscope.records import RUN, SUMMARY, RunRecord, write_json
-from topicscope.report import write_run
+from topicscope.records import SUMMARY, RunRecord, write_json
 
 
 def train(
@@ -88,14 +87,13 @@ def train(
             command=command_line(),
         )
         add_theory(record, chosen)
-        write_json(target / SUMMARY, record.document())
-        page = write_run(target, record).name
-        RUN.add_to_list(target, page)
+        write_json(target / SUMMARY, record.to_dict())
+        page = record.report()
     if json:
-        print_json(record.document())
+        print_json(record.to_dict())
     else:
         show(record, chosen, str(target))
-        print_lines([f"page: {target}/{page}"])
+        print_lines([f"page: {page}"])
 
 
 def show(record: RunRecord, recipe: Recipe, folder: str) -> None:

@@ -32,14 +32,13 @@ if TYPE_CHECKING:
     from topicscope.experiments.sweep import RUNS, Keep, sweep
     from topicscope.experiments.sweep_config import changed, load_spec, make_spec
     from topicscope.experiments.sweep_plan import OnError, Plan, make_plan
-    from topicscope.experiments.sweep_result import PAGE, RECORD, SweepResult, plain
+    from topicscope.experiments.sweep_result import RECORD, SweepResult, plain
 
 __all__ = [
     "CLS",
     "FINISHED",
     "MASK",
     "PAD",
-    "PAGE",
     "PAPER",
     "RECORD",
     "RUNS",

@@ -146,7 +146,7 @@ def run_point(
         row |= {"status": "diverged", "reason": f"{error.summary}: {error.received}"}
     if target is not None and run is not None:
         if record is not None and keep == "record":
-            record.save(run)
+            record.write(run)
             RUN.write_list(run)
             row["bytes"] = sum(file.stat().st_size for file in run.iterdir())
         else:
@@ -297,10 +297,11 @@ def sweep(
         (cluster or Here()).check(folder)
         found = [(point.id, kept_row(folder, point.id, key_of(point), keep)) for point in plan.points]
         kept = {name: row for name, row in found if row is not None}
-        state.result(folder).save_record()  # so that the folder of a sweep that is killed is known as one
+        # So that the folder of a sweep that is killed is known as one.
+        write_json(folder / RECORD, state.result(folder).to_dict())
         state.go(folder, cluster or Here(), progress or SilentProgress(), kept)
         result = state.result(folder)
-        result.save()
+        result.write(folder)
         run.keep = result.interrupted
     return replace(result, folder=run.folder)
 

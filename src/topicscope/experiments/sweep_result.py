@@ -12,16 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.records import (
-    Manifest,
-    dump_json,
-    output_path,
-    read_json,
-    result_path,
-    write_bytes,
-    write_json,
-    write_text,
-)
+from topicscope.records import SWEEP, Manifest, Result, dump_json, write_json, write_text
 
 STATUSES = ("finished", "diverged", "failed", "waiting")
 
@@ -58,12 +49,11 @@ def frame(points: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> pd.DataF
     return table.astype(dict.fromkeys(numbers, float))
 
 
-SCHEMA_VERSION = 1
-RECORD, TABLE, FIGURE, PAGE = "sweep.json", "table.csv", "sweep.png", "report.html"
+RECORD, TABLE, FIGURE = "sweep.json", "table.csv", "sweep.png"
 
 
 @dataclass(frozen=True, eq=False)
-class SweepResult:
+class SweepResult(Result):
     """name, description: of the recipe. spec: the sweep as plain data (`SweepSpec`). points: of each its id, the values
     of the swept fields, status ("finished"; "diverged" and "failed" with their reason; "waiting"), seconds and
     measurements by name (`experiments.sweep_point.measurements`). impossible: settings that were left out, with
@@ -71,6 +61,8 @@ class SweepResult:
     whose points the sweep no longer has, bytes of the records. wanted: the metric asked for. interrupted: somebody
     stopped it.
     """
+
+    kind, layout = "sweep", SWEEP
 
     name: str
     description: str
@@ -143,8 +135,7 @@ class SweepResult:
     def to_dict(self) -> dict[str, Any]:
         """The document that sweep.json holds and `--json` prints."""
         return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "sweep",
+            **self._head(),
             "name": self.name,
             "description": self.description,
             "metric": self.metric,
@@ -162,55 +153,28 @@ class SweepResult:
 
     def page(self) -> str:
         """One HTML file that needs no network: the answer, the picture, the table, settings, and what failed."""
-        return self._page(self.plot() if self.metric in self.metrics else None)
-
-    def _page(self, figure: Any) -> str:
         from topicscope.report import render_sweep
 
-        return render_sweep(self.to_dict(), self.table(), figure)
+        return render_sweep(self.to_dict(), self.table(), self._figure())
 
-    def save(self, folder: Path | str | None = None) -> Path:
-        """Write table.csv, sweep.png, report.html and, last, sweep.json into `folder` (its own unless given), each
-        atomically. Records of single points are written by the sweep itself, beside them.
-
-        Raises:
-            InputError: the sweep has no folder, and none is given.
-        """
+    def pictures(self) -> dict[str, bytes]:
+        """The picture of the page, if any point has its measurement."""
         from topicscope.report import to_png
 
-        target = self.folder if folder is None else output_path(folder)
-        if target is None:
-            raise InputError("the sweep has no folder", expected="save(folder)")
-        write_text(target / TABLE, self.table().to_csv(index=False))
-        figure = self.plot() if self.metric in self.metrics else None
-        write_text(target / PAGE, self._page(figure))
-        if figure is not None:
-            write_bytes(target / FIGURE, to_png(figure))
-        write_json(target / RECORD, self.to_dict())
-        return target
+        figure = self._figure()
+        return {} if figure is None else {FIGURE: to_png(figure)}
 
-    def save_record(self) -> None:
-        """Write sweep.json alone into its own folder."""
-        assert self.folder is not None
-        write_json(self.folder / RECORD, self.to_dict())
+    def _figure(self) -> Any:
+        return self.plot() if self.metric in self.metrics else None
+
+    def write(self, folder: Path) -> None:
+        """table.csv and sweep.json. Records of single points are written by the sweep itself, beside them."""
+        write_text(folder / TABLE, self.table().to_csv(index=False))
+        write_json(folder / RECORD, self.to_dict())
 
     @classmethod
-    def load(cls, folder: Path | str) -> "SweepResult":
-        """Read a folder that `topicscope sweep` or `save` wrote.
-
-        Raises:
-            InputError: no sweep, one of another version, or a URL.
-        """
-        folder = result_path(folder)
-        record = read_json(folder / RECORD)
-        found = {name: record.get(name) for name in ("kind", "schema_version")} if isinstance(record, dict) else record
-        if found != {"kind": "sweep", "schema_version": SCHEMA_VERSION}:
-            raise InputError(
-                "not a sweep that this version reads",
-                received=found,
-                expected={"kind": "sweep", "schema_version": SCHEMA_VERSION},
-                where=str(folder / RECORD),
-            )
+    def read(cls, folder: Path, record: Mapping[str, Any]) -> "SweepResult":
+        """See `Result.read`."""
         return cls(
             name=record["name"],
             description=record["description"],

@@ -1,5 +1,6 @@
 """`train`: a recipe in, a RunRecord out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from topicscope.errors import InputError
@@ -62,5 +63,9 @@ def train(
     read = [recipe.path(name) for name in (recipe.data.phi, recipe.data.file) if name is not None]
     with growing_run(folder, RUN, resume=resume, overwrite=overwrite, inputs=read) as run:
         if cluster is None:
-            return train_together(recipe, numbers, given, run.folder, shown, command, resume=resume)
-        return train_apart(recipe, numbers, given, run.folder, shown, command, cluster, seeds_per_task, resume=resume)
+            record = train_together(recipe, numbers, given, run.folder, shown, command, resume=resume)
+        else:
+            record = train_apart(
+                recipe, numbers, given, run.folder, shown, command, cluster, seeds_per_task, resume=resume
+            )
+    return replace(record, folder=folder)

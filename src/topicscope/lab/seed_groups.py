@@ -98,7 +98,7 @@ def train_apart(
         )
     record = merged([load_run(folder / PARTS / name) for name in groups], command)
     record.manifest.options["seeds_per_task"] = seeds_per_task
-    record.save(folder)
+    record.write(folder)
     RUN_PARTS.remove(folder / PARTS)
     return record
 

@@ -197,7 +197,7 @@ def train_together(
         run.go(folder, progress)
     record = run.record(command)
     if folder is not None:
-        record.save(folder)
+        record.write(folder)
         remove_checkpoint(folder)
     return record
 

@@ -5,10 +5,9 @@ from topicscope.monitoring.checkpoints import probe_checkpoints
 from topicscope.monitoring.history import MonitorHistory
 from topicscope.monitoring.monitor import TopicStructureMonitor
 from topicscope.monitoring.onsets import Onset, find_stages, onset
-from topicscope.monitoring.series import PAGE, RECORD, CheckpointSeries
+from topicscope.monitoring.series import RECORD, CheckpointSeries
 
 __all__ = [
-    "PAGE",
     "RECORD",
     "CheckpointSeries",
     "MonitorHistory",

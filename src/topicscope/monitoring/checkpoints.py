@@ -255,7 +255,7 @@ class _Series:
         series = CheckpointSeries(
             self._name, frame_of(self.rows), states, self._settings, self._folder, self._command, interrupted
         )
-        series.save()
+        series.write(self._folder)
         return series
 
 

@@ -37,7 +37,7 @@ from topicscope.probing.statistics import (
     delta_method,
     effective_documents,
 )
-from topicscope.records import read_json, result_path, write_bytes, write_json, write_text
+from topicscope.records import SERIES, Result, write_json, write_text
 
 VALUES = ("same", "different", "difference", "difference_se", "ratio", "ratio_se", "z", "z_banded", "p_value")
 COLUMNS = ("checkpoint", "step", "quantity", "part", "layer", *VALUES, "verdict")
@@ -125,16 +125,17 @@ def _means(moments: PartMoments, configuration: int, start: int) -> tuple[float,
     return same, different, found.value, found.se
 
 
-SCHEMA_VERSION = 1
-RECORD, TABLE, FIGURE, PAGE, RESULTS = "series.json", "series.csv", "emergence.png", "report.html", "results"
+RECORD, TABLE, FIGURE, RESULTS = "series.json", "series.csv", "emergence.png", "results"
 
 
 @dataclass(frozen=True, eq=False)
-class CheckpointSeries:
+class CheckpointSeries(Result):
     """name: of the model. rows: see `series_rows`. checkpoints: name, model, step and status of each ("measured",
     "skipped" with its reason, "waiting"). settings: what all share: text, topics, options. folder: where it lies.
     interrupted: somebody stopped it.
     """
+
+    kind, layout = "series", SERIES
 
     name: str
     rows: pd.DataFrame
@@ -222,8 +223,7 @@ class CheckpointSeries:
         """The document that series.json holds and `--json` prints."""
         measured = not self.rows.empty
         return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "series",
+            **self._head(),
             "name": self.name,
             "verdict": self.stages.verdict if measured else None,
             "complete": self.complete,
@@ -242,33 +242,21 @@ class CheckpointSeries:
 
         return render_series(self.to_dict(), self.rows, None if self.rows.empty else self.plot()[1])
 
-    def save(self) -> Path:
-        """Write series.json, series.csv, emergence.png and report.html into the folder, each atomically."""
+    def pictures(self) -> dict[str, bytes]:
+        """The curves, if anything was measured."""
         from topicscope.report import to_png
 
+        return {} if self.rows.empty else {FIGURE: to_png(self.plot()[1])}
+
+    def write(self, folder: Path) -> None:
+        """series.json and, if anything was measured, series.csv; results of single checkpoints are beside them."""
         if not self.rows.empty:
-            write_text(self.folder / TABLE, self.rows.to_csv(index=False))
-            write_bytes(self.folder / FIGURE, to_png(self.plot()[1]))
-            write_text(self.folder / PAGE, self.page())
-        write_json(self.folder / RECORD, self.to_dict())
-        return self.folder
+            write_text(folder / TABLE, self.rows.to_csv(index=False))
+        write_json(folder / RECORD, self.to_dict())
 
     @classmethod
-    def load(cls, folder: str | Path) -> "CheckpointSeries":
-        """Read a folder that `probe_checkpoints` wrote.
-
-        Raises:
-            InputError: no series, one of another version, or a URL.
-        """
-        folder = result_path(folder)
-        record = read_json(folder / RECORD)
-        if record.get("kind") != "series" or record.get("schema_version") != SCHEMA_VERSION:
-            raise InputError(
-                "not a series that this version reads",
-                received={"kind": record.get("kind"), "schema_version": record.get("schema_version")},
-                expected={"kind": "series", "schema_version": SCHEMA_VERSION},
-                where=str(folder / RECORD),
-            )
+    def read(cls, folder: Path, record: Mapping[str, Any]) -> "CheckpointSeries":
+        """See `Result.read`."""
         kept = (record[name] for name in ("settings", "command", "interrupted"))
         settings, command, interrupted = kept
         rows, checkpoints = frame_of(record["rows"]), tuple(record["checkpoints"])

@@ -224,8 +224,8 @@ def probe(
     read = [*paths_of(documents, model), *([Path(topics)] if isinstance(topics, (str, Path)) else [])]
     with unfinished_run(target, PROBE, resume=resume, overwrite=overwrite, replaces=resume, inputs=read) as run:
         result = measure(run, resume=resume)
-        if not result.lies_in(run.target):  # else it was read: the run had been finished
-            result.save(run.staging, overwrite=True)
+        if result.folder is None:  # else it was read: the run had been finished
+            result.write(run.fresh_staging())
             run.publish()
         run.keep = not result.complete
     return result.moved(run.target)

@@ -9,9 +9,12 @@ if TYPE_CHECKING:
     from topicscope.records.arrays import Header, Headers, npz_headers, read_npy, read_npz
     from topicscope.records.contents import (
         CIRCUITS,
+        COMPARISON,
         MODEL,
+        PAGE,
         PARTS,
         PROBE,
+        REPRODUCTION,
         RUN,
         RUN_LOCKS,
         RUN_PARTS,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     )
     from topicscope.records.lock import LOCK, folder_lock
     from topicscope.records.manifest import Environment, Manifest, describe_environment, now
+    from topicscope.records.result import Result, add_file, undamaged
     from topicscope.records.run_folder import TemporaryFolder, check_output_folder, replaced_folder
     from topicscope.records.run_record import (
         HISTORY,
@@ -71,14 +75,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CIRCUITS",
+    "COMPARISON",
     "HISTORY",
     "LOCK",
     "MANIFEST",
     "MODEL",
     "NUMBERS_VERSION",
+    "PAGE",
     "PARTS",
     "PROBE",
     "RECIPE",
+    "REPRODUCTION",
     "RUN",
     "RUN_LOCKS",
     "RUN_PARTS",
@@ -95,10 +102,12 @@ __all__ = [
     "Headers",
     "Manifest",
     "Place",
+    "Result",
     "RunRecord",
     "TemporaryFolder",
     "UnfinishedRun",
     "Url",
+    "add_file",
     "cache_folder",
     "check_output_folder",
     "describe_environment",
@@ -129,6 +138,7 @@ __all__ = [
     "shown",
     "special_kind",
     "suffix_of",
+    "undamaged",
     "unfinished_run",
     "without_secrets",
     "write_bytes",

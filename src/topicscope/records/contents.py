@@ -209,7 +209,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-_PAGE, PARTS = "report.html", "parts"
+PAGE, PARTS = "report.html", "parts"
 _PASS = ("documents-#.parquet", "state.safetensors")
 _TOKENS = ("*.npy", "header.json", "words.json")
 
@@ -218,12 +218,12 @@ PROBE = Layout(
     ("result.json",),
     (
         *("result.json", "heads.csv", "documents.parquet", "moments.npz", "embedding_map.npz", "circuits.csv"),
-        *("topics.npz", "topics-#.npz", "heads.png", _PAGE),
+        *("topics.npz", "topics-#.npz", "heads.png", PAGE),
     ),
 )
 CIRCUITS = Layout("topicscope circuits", ("circuits.json",), ("circuits.json", "circuits.csv", "ov-*.png", "qk-*.png"))
 _RUN = (
-    *("recipe.json", "manifest.json", "history.jsonl", "weights.safetensors", "snapshots.npz", "summary.json", _PAGE),
+    *("recipe.json", "manifest.json", "history.jsonl", "weights.safetensors", "snapshots.npz", "summary.json", PAGE),
     *("checkpoint.json", "checkpoint-#.safetensors"),
 )
 RUN = Layout(
@@ -235,7 +235,13 @@ RUN_PARTS = Layout("seeds of a run", (), Layout("", (), _RUN).below("seeds-#-#")
 SWEEP = Layout(
     "topicscope sweep",
     ("sweep.json",),
-    ("sweep.json", "table.csv", "sweep.png", _PAGE, "rows/*.json", "runs/*.key", *RUN.below("runs/*")),
+    ("sweep.json", "table.csv", "sweep.png", PAGE, "rows/*.json", "runs/*.key", *RUN.below("runs/*")),
+)
+COMPARISON = Layout("topicscope compare", ("comparison.json",), ("comparison.json", PAGE))
+REPRODUCTION = Layout(
+    "topicscope reproduce",
+    ("claims.json",),
+    ("claims.json", "manifest.json", "reproduction.html", "finished/*.json", "figures/*"),
 )
 MODEL = Layout("a model", ("checkpoint.json",), ("*.json", "*.txt", "*.safetensors"))
 SHARD = Layout("shard of a pass", (), _PASS, listed=False)
@@ -261,13 +267,13 @@ SERIES = Layout(
     "topicscope probe --checkpoints",
     ("series.json",),
     (
-        *("series.json", "series.csv", "emergence.png", _PAGE, "topics-#.npz"),
+        *("series.json", "series.csv", "emergence.png", PAGE, "topics-#.npz"),
         *PROBE.below("results/*"),
         *PROBE_WORK.below("results/*.unfinished"),
     ),
 )
 _WORK = {PROBE.name: PROBE_WORK}
-LAYOUTS = {layout.name: layout for layout in (PROBE, CIRCUITS, RUN, SWEEP, SERIES, MODEL)}
+LAYOUTS = {layout.name: layout for layout in (PROBE, CIRCUITS, RUN, SWEEP, SERIES, COMPARISON, REPRODUCTION, MODEL)}
 
 
 def work_of(layout: Layout) -> Layout:

@@ -1,22 +1,17 @@
 """A lock on a folder, so that two runs never write to one place; it dies with the process that holds it."""
 
-import errno
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from filelock import FileLock, Timeout
+
 from topicscope.errors import InputError
 from topicscope.records.manifest import now
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
 _PAUSE_S = 0.2  # between looks at a lock that is waited for
@@ -64,54 +59,25 @@ def locked_file(path: Path, *, wait: bool = False) -> Iterator[IO[str]]:
     Raises:
         InputError: another run holds the file, and `wait` is false; or it cannot be locked.
     """
-    folder = path.parent
-    while True:
-        try:
-            stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
-        except OSError as error:
-            raise _unlockable(folder, error) from error
-        try:
-            _acquire(stream)
-        except OSError as error:
-            holder = _holder(path)
-            stream.close()
-            if wait and error.errno in (errno.EAGAIN, errno.EACCES):
-                time.sleep(_PAUSE_S)
-                continue
-            if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
-                raise _unlockable(folder, error) from error
-            raise InputError(
-                "another run is writing to this folder",
-                received=str(folder),
-                expected="one run for each folder",
-                where=f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}",
-                advice="wait for it to end, or choose another --out",
-            ) from error
-        # Between opening and locking, the run before us may have ended and removed the file.
-        with suppress(FileNotFoundError):
-            if os.fstat(stream.fileno()).st_ino == path.stat().st_ino:
-                break
-        stream.close()
+    lock = FileLock(path, timeout=-1 if wait else 0, poll_interval=_PAUSE_S)
     try:
+        lock.acquire()
+    except Timeout as error:
+        holder = _holder(path)
+        raise InputError(
+            "another run is writing to this folder",
+            received=str(path.parent),
+            expected="one run for each folder",
+            where=f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}",
+            advice="wait for it to end, or choose another --out",
+        ) from error
+    except OSError as error:
+        raise InputError(
+            "the folder cannot be locked", received=str(path.parent), where=str(error), advice="choose another --out"
+        ) from error
+    with lock, path.open("a+", encoding="utf-8") as stream:
+        lock.release()  # the acquisition above; `with lock` holds its own until the block ends
         yield stream
-    finally:
-        stream.close()
-
-
-def _unlockable(folder: Path, error: OSError) -> InputError:
-    return InputError(
-        "the folder cannot be locked", received=str(folder), where=str(error), advice="choose another --out"
-    )
-
-
-def _acquire(stream: IO[str]) -> None:
-    if fcntl is not None:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return
-    import msvcrt  # type: ignore[unreachable, unused-ignore]
-
-    stream.seek(1 << 20)  # beyond the text, which others must be able to read
-    msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
 
 
 def _holder(path: Path) -> dict[str, Any]:

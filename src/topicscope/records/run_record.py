@@ -10,6 +10,7 @@ A folder holds
     summary.json       {"schema_version", "summary"}: what `topicscope train --json` prints
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,9 +23,11 @@ from safetensors.numpy import save as save_tensors
 
 from topicscope.errors import InputError
 from topicscope.records.arrays import read_npz
+from topicscope.records.contents import RUN
 from topicscope.records.files import read_json, read_jsonl, write_bytes, write_json, write_jsonl, write_npz
 from topicscope.records.manifest import Manifest
-from topicscope.records.urls import output_path, result_path
+from topicscope.records.result import Result
+from topicscope.records.urls import result_path
 
 SCHEMA_VERSION = 1
 RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY = (
@@ -38,7 +41,7 @@ SNAPSHOTS = "snapshots.npz"
 
 
 @dataclass(frozen=True, eq=False)
-class RunRecord:
+class RunRecord(Result):
     """One finished training run.
 
     config: the recipe as plain data.
@@ -49,12 +52,15 @@ class RunRecord:
     snapshots: matrices of the first seed at up to 20 steps, see `topicscope.lab.history`; empty in old records.
     """
 
+    kind, layout = "run", RUN
+
     config: dict[str, Any]
     manifest: Manifest
     history: pd.DataFrame
     weights: dict[str, np.ndarray]
     summary: dict[str, Any]
     snapshots: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    folder: Path | None = None
 
     @property
     def final(self) -> pd.DataFrame:
@@ -92,13 +98,18 @@ class RunRecord:
 
         return notebook(self)
 
-    def document(self) -> dict[str, Any]:
-        """The content of summary.json."""
-        return {"schema_version": SCHEMA_VERSION, "summary": self.summary}
+    def page(self) -> str:
+        """What came out, theory beside it, curves, and the matrices with a slider of steps, as one HTML file."""
+        from topicscope.report import render_run
 
-    def save(self, folder: Path | str) -> Path:
-        """Write every file of the record into `folder`, each atomically; the summary last, so that it marks the end."""
-        folder = output_path(folder)
+        return render_run(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        return {**self._head(), "summary": self.summary}
+
+    def write(self, folder: Path) -> None:
+        """Every file of the record; the summary last, so that it marks the end."""
         write_json(folder / RECIPE, {"schema_version": SCHEMA_VERSION, "recipe": self.config})
         write_json(folder / MANIFEST, self.manifest.model_dump())
         write_jsonl(folder / HISTORY, self.history.to_dict(orient="records"))
@@ -108,41 +119,48 @@ class RunRecord:
         )
         if self.snapshots:
             write_npz(folder / SNAPSHOTS, self.snapshots)
-        write_json(folder / SUMMARY, self.document())
-        return folder
+        write_json(folder / SUMMARY, self.to_dict())
 
+    @classmethod
+    def load(cls, folder: Path | str) -> "RunRecord":
+        """Read a record written by `topicscope train` or `save`.
 
-def load_run(folder: Path | str) -> RunRecord:
-    """Read a record written by `topicscope train` or `RunRecord.save`.
+        Raises:
+            InputError: as `Result.load`; an unfinished run.
+        """
+        folder = result_path(folder)
+        if not folder.is_dir():
+            raise InputError("no such run", received=str(folder), expected="a folder written by `topicscope train`")
+        missing = [name for name in (RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY) if not (folder / name).is_file()]
+        if missing:
+            raise InputError(
+                "the folder holds no finished run",
+                received=f"{folder} without {', '.join(missing)}",
+                expected="a folder written by `topicscope train`",
+                advice="run `topicscope train RECIPE --out DIR --resume` to finish an interrupted run",
+            )
+        return super().load(folder)
 
-    Raises:
-        InputError: no such folder, an unfinished run, another schema version, a damaged file, or a URL.
-    """
-    folder = result_path(folder)
-    if not folder.is_dir():
-        raise InputError("no such run", received=str(folder), expected="a folder written by `topicscope train`")
-    missing = [name for name in (RECIPE, MANIFEST, HISTORY, WEIGHTS, SUMMARY) if not (folder / name).is_file()]
-    if missing:
-        raise InputError(
-            "the folder holds no finished run",
-            received=f"{folder} without {', '.join(missing)}",
-            expected="a folder written by `topicscope train`",
-            advice="run `topicscope train RECIPE --out DIR --resume` to finish an interrupted run",
+    @classmethod
+    def read(cls, folder: Path, record: Mapping[str, Any]) -> "RunRecord":
+        """See `Result.read`."""
+        try:
+            weights = load_tensors((folder / WEIGHTS).read_bytes())
+        except SafetensorError as error:
+            raise InputError("not a safetensors file", received=str(error), where=str(folder / WEIGHTS)) from error
+        return cls(
+            config=_versioned(folder / RECIPE)["recipe"],
+            manifest=Manifest.model_validate(read_json(folder / MANIFEST)),
+            # JSON has no NaN: null in a column of numbers would make it one of objects.
+            history=pd.DataFrame(read_jsonl(folder / HISTORY)).astype(float).astype({"seed": int, "step": int}),
+            weights=weights,
+            summary=record["summary"],
+            snapshots=read_npz(folder / SNAPSHOTS) if (folder / SNAPSHOTS).is_file() else {},
+            folder=folder,
         )
-    document = _versioned(folder / SUMMARY)
-    try:
-        weights = load_tensors((folder / WEIGHTS).read_bytes())
-    except SafetensorError as error:
-        raise InputError("not a safetensors file", received=str(error), where=str(folder / WEIGHTS)) from error
-    return RunRecord(
-        config=_versioned(folder / RECIPE)["recipe"],
-        manifest=Manifest.model_validate(read_json(folder / MANIFEST)),
-        # JSON has no NaN: null in a column of numbers would make it one of objects.
-        history=pd.DataFrame(read_jsonl(folder / HISTORY)).astype(float).astype({"seed": int, "step": int}),
-        weights=weights,
-        summary=document["summary"],
-        snapshots=read_npz(folder / SNAPSHOTS) if (folder / SNAPSHOTS).is_file() else {},
-    )
+
+
+load_run = RunRecord.load
 
 
 def _versioned(path: Path) -> dict[str, Any]:

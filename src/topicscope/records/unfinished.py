@@ -49,6 +49,12 @@ class UnfinishedRun:
                 advice="give the options, model and text of the earlier run, or start anew with --overwrite",
             )
 
+    def fresh_staging(self) -> Path:
+        """The staging folder, empty: what a killed run left there is removed."""
+        self.layout.remove(self.staging)
+        self.staging.mkdir()
+        return self.staging
+
     def publish(self) -> None:
         """Put the staged result in the place of the target."""
         put_in_place(self.staging, self.target, self.layout)

@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from topicscope.report.comparison_page import Differences, write_comparison
     from topicscope.report.embedding_figures import block_matrix, similarity_histogram
     from topicscope.report.emergence_figures import emergence
+    from topicscope.report.forest import forest_figure
     from topicscope.report.heatmaps import at_threshold, circuit_map, head_map, ratio_figure
     from topicscope.report.probe_figures import controls, coverage, distances, profile
-    from topicscope.report.probe_page import write_probe
+    from topicscope.report.probe_page import ProbeRecord, render_probe, write_probe
     from topicscope.report.reproduction_page import render_reproduction, write_reproduction
     from topicscope.report.reproduction_record import load_reproduction
     from topicscope.report.series_page import render_series
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from topicscope.report.sweep_page import render_sweep
     from topicscope.report.theory_figures import curves_figure, landscape_figure, stages_figure
     from topicscope.report.training_figures import draw_run
-    from topicscope.report.training_page import notebook, write_run
+    from topicscope.report.training_page import notebook, render_run, write_run
 
 __all__ = [
     "Differences",
+    "ProbeRecord",
     "at_threshold",
     "block_matrix",
     "circuit_map",
@@ -33,6 +35,7 @@ __all__ = [
     "draw_run",
     "draw_sweep",
     "emergence",
+    "forest_figure",
     "head_map",
     "landscape_figure",
     "load_reproduction",
@@ -40,7 +43,9 @@ __all__ = [
     "notebook",
     "profile",
     "ratio_figure",
+    "render_probe",
     "render_reproduction",
+    "render_run",
     "render_series",
     "render_sweep",
     "save",

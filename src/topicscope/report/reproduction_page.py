@@ -47,7 +47,7 @@ def render_reproduction(record: ReproductionRecord) -> str:
     manifest = record.manifest
     options, chosen = manifest["options"], list(manifest["sources"])
     rows = pd.DataFrame([{"claim": c, **_cells(row)} for c, claim in record.claims.items() for row in claim["rows"]])
-    document = {"schema_version": SCHEMA_VERSION, "claims": list(record.claims.values())}
+    document = {"schema_version": SCHEMA_VERSION, "kind": "reproduction", "claims": list(record.claims.values())}
     return render_page(
         "reproduction.html.j2",
         created=manifest["created"],

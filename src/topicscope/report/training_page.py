@@ -250,7 +250,7 @@ def _downloads(record: RunRecord) -> list[Download]:
         {
             "history.csv": record.history.to_csv(index=False),
             "final.csv": record.final.to_csv(index=False),
-            "summary.json": dump_json(record.document(), indent=2),
+            "summary.json": dump_json(record.to_dict(), indent=2),
             "recipe.json": dump_json(record.config, indent=2),
         }
     )

@@ -29,7 +29,7 @@ from topicscope.probing.hf import ModelView
 from topicscope.probing.inputs import FittedTopics, Given, TopicSource, configurations_of, read_topics, view_of
 from topicscope.probing.statistics import PairContrast, WordPairs, frequency_bands
 from topicscope.probing.tokens import word_token_ids
-from topicscope.records import CIRCUITS, output_path, replaced_folder, write_bytes, write_json, write_text
+from topicscope.records import CIRCUITS, Result, write_json, write_text
 from topicscope.topics import TopicModel, Topics, WordList
 
 ALL_HEADS = -1
@@ -167,22 +167,25 @@ def _laboratory_factors(model: TopicTransformer, num_words: int) -> Iterator[Cir
             yield CircuitFactors("layer", layer, "raw", circuit, left.numpy(), right.numpy())
 
 
-SCHEMA_VERSION = 1
 Circuit = Literal["OV", "QK"]
+CIRCUIT_NAMES: tuple[Circuit, ...] = ("OV", "QK")
 
 
 @dataclass(frozen=True, eq=False)
-class CircuitResult:
+class CircuitResult(Result):
     """Same-topic minus different-topic means of every head's OV and QK circuit.
 
     model: name and type. rows: see `circuit_table.circuit_rows`. notes: how to read them (what output embeddings were
     used, what the scores leave out, the direct path); warnings: what a reader must know of these words and topics.
     """
 
+    kind, layout = "circuits", CIRCUITS
+
     model: Mapping[str, str]
     rows: pd.DataFrame
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    folder: Path | None = None
 
     def table(self) -> pd.DataFrame:
         """One row per layer (the sum of its heads' OV, the mean of their QK), threshold, place and circuit."""
@@ -223,31 +226,33 @@ class CircuitResult:
             for row in self.rows.to_dict(orient="records")
         ]
         return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "circuits",
+            **self._head(),
             "model": dict(self.model),
             "notes": list(self.notes),
             "warnings": list(self.warnings),
             "rows": rows,
         }
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write circuits.json, circuits.csv and a map of each circuit into a folder, at once.
-
-        Raises:
-            InputError: the folder is not empty and `overwrite` is false, cannot be written, or is a URL.
-        """
+    def pictures(self) -> dict[str, bytes]:
+        """A map of each circuit of each part."""
         from topicscope.report import to_png
 
-        folder = output_path(folder)
-        with replaced_folder(folder, CIRCUITS, overwrite=overwrite) as staging:
-            write_json(staging / "circuits.json", self.to_dict())
-            write_text(staging / "circuits.csv", self.rows.to_csv(index=False))
-            for part in dict.fromkeys(self.rows["part"]):
-                for circuit in ("OV", "QK"):
-                    picture = to_png(self.plot(circuit, part=part))
-                    write_bytes(staging / f"{circuit.lower()}-{part}.png", picture)
-        return folder
+        return {
+            f"{circuit.lower()}-{part}.png": to_png(self.plot(circuit, part=part))
+            for part in dict.fromkeys(self.rows["part"])
+            for circuit in CIRCUIT_NAMES
+        }
+
+    def write(self, folder: Path) -> None:
+        """circuits.csv and circuits.json."""
+        write_text(folder / "circuits.csv", self.rows.to_csv(index=False))
+        write_json(folder / "circuits.json", self.to_dict())
+
+    @classmethod
+    def read(cls, folder: Path, record: Mapping[str, Any]) -> "CircuitResult":
+        """See `Result.read`."""
+        rows = pd.read_csv(folder / "circuits.csv")
+        return cls(record["model"], rows, tuple(record["notes"]), tuple(record["warnings"]), folder)
 
     @property
     def _places(self) -> list[str]:

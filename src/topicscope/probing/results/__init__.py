@@ -1,6 +1,6 @@
 """What a probe returns: `ProbeResult`, its tables, summary and figures, and comparisons of several."""
 
-from topicscope.probing.results.compare import compare
+from topicscope.probing.results.compare import Comparison, compare
 from topicscope.probing.results.document_table import (
     STATE,
     DocumentShards,
@@ -24,6 +24,7 @@ from topicscope.probing.results.tables import (
 
 __all__ = [
     "STATE",
+    "Comparison",
     "DocumentShards",
     "DocumentTable",
     "ProbeResult",

@@ -24,11 +24,11 @@ import numpy as np
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.probing.results.result import ProbeResult
+from topicscope.probing.results.result import ProbeResult, frame_of
 from topicscope.probing.statistics import DIFFERENT, DISTINCT, PAIRED, Estimate
+from topicscope.records import COMPARISON, Result, write_json
 from topicscope.topics import PairClass
 
-SCHEMA_VERSION = 1
 QUANTITIES: dict[str, tuple[str, tuple[PairClass, ...]]] = {
     "attention_ratio": ("sum", PAIRED),
     "attention_ratio_distinct": ("sum", DISTINCT),
@@ -37,7 +37,7 @@ QUANTITIES: dict[str, tuple[str, tuple[PairClass, ...]]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Result):
     """Every result against the first.
 
     rows: one a pair of results, part, threshold and quantity: `a`, `b` (names), `ratio_a`, `ratio_b`, `difference`
@@ -45,8 +45,11 @@ class Comparison:
     notes: what a reader must know, such as why two results are not paired.
     """
 
+    kind, layout = "comparison", COMPARISON
+
     rows: pd.DataFrame
     notes: tuple[str, ...]
+    folder: Path | None = None
 
     def table(self) -> pd.DataFrame:
         """A copy of the rows."""
@@ -55,11 +58,34 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """What `topicscope compare --json` prints."""
         return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "comparison",
+            **self._head(),
             "rows": self.rows.to_dict(orient="records"),
             "notes": list(self.notes),
         }
+
+    def plot(self, *, title: str = "Differences of attention ratios") -> Any:
+        """A matplotlib figure: every difference with its 95 % interval, a panel for each quantity."""
+        from topicscope.report import forest_figure
+
+        rows = [
+            {
+                "quantity": f"{row['b']} - {row['a']}, {row['part']}, θ = {row['threshold']:g}",
+                "criterion": row["quantity"],
+                "measured": row["difference"],
+                "error": (row["high"] - row["low"]) / 2,
+            }
+            for row in self.rows.to_dict(orient="records")
+        ]
+        return forest_figure(rows, title=title, references=dict.fromkeys(QUANTITIES, 0.0))
+
+    def write(self, folder: Path) -> None:
+        """comparison.json."""
+        write_json(folder / "comparison.json", self.to_dict())
+
+    @classmethod
+    def read(cls, folder: Path, record: Mapping[str, Any]) -> "Comparison":
+        """See `Result.read`."""
+        return cls(frame_of(record["rows"]), tuple(record["notes"]), folder)
 
     def __str__(self) -> str:
         lines = [

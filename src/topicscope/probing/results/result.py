@@ -1,13 +1,14 @@
 """ProbeResult: what a probe found, as tables, on disk and in a notebook.
 
-Between data frames and the rows that result.json holds, and what a damaged folder raises.
+Between data frames and the rows that result.json holds.
 """
 
 import base64
 import html
+import io
+import json
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from topicscope.errors import InputError, TopicscopeError
 from topicscope.probing.attention import top_heads
 from topicscope.probing.circuits import ALL_HEADS
 from topicscope.probing.results.document_table import DocumentTable
@@ -23,33 +23,15 @@ from topicscope.probing.results.tables import distances
 from topicscope.records import (
     PROBE,
     Manifest,
-    output_path,
-    read_json,
+    Result,
+    dump_json,
     read_npz,
-    replaced_folder,
-    result_path,
-    write_bytes,
+    undamaged,
     write_json,
     write_npz,
     write_text,
 )
 from topicscope.topics import Topics, load_topics, save_topics
-
-
-@contextmanager
-def undamaged(folder: Path) -> Iterator[None]:
-    """Files that are cut short, missing or changed by hand fail in a dozen ways when they are read."""
-    try:
-        yield
-    except TopicscopeError:
-        raise
-    except Exception as error:
-        raise InputError(
-            "the result is damaged",
-            received=f"{type(error).__name__}: {error}",
-            where=str(folder),
-            advice="copy the whole folder again, or repeat the probe with --overwrite",
-        ) from error
 
 
 def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -66,21 +48,20 @@ def frame_of(records: list[dict[str, Any]]) -> pd.DataFrame:
     """The table again, with numbers as numbers and missing ones as NaN."""
     frame = pd.DataFrame.from_records(records)
     for column in frame.columns:
-        if frame[column].map(lambda value: value is None or isinstance(value, (int, float))).all():
+        if frame[column].map(lambda value: value is None or type(value) in (int, float)).all():
             # Counts and seeds stay whole numbers, so that a result saved again is the same file.
             whole = frame[column].map(lambda value: isinstance(value, int)).all()
             frame[column] = frame[column].astype(int if whole else float)
     return frame
 
 
-SCHEMA_VERSION = 1
 RESULT, DOCUMENTS = "result.json", "documents.parquet"
 CIRCUITS = "circuits.csv"
 EMBEDDING_MAP = "embedding_map.npz"
 
 
 @dataclass(frozen=True, eq=False)
-class ProbeResult:
+class ProbeResult(Result):
     """Topic structure measured in one model.
 
     costs: seconds that collecting word pairs and shuffling topics took; not saved, so that equal runs are equal files.
@@ -92,6 +73,8 @@ class ProbeResult:
     `circuit_table.circuit_rows`), empty where a type's matrices are not known; embedding_map: similarities of words in
     the order of their topics (see `embedding_map`), empty where there are none.
     """
+
+    kind, layout = "probe", PROBE
 
     headline: Mapping[str, Any]
     model: Mapping[str, Any]
@@ -110,6 +93,7 @@ class ProbeResult:
     costs: Mapping[str, float] = field(default_factory=dict, repr=False)
     circuits: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     embedding_map: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    folder: Path | None = None
 
     @property
     def complete(self) -> bool:
@@ -155,13 +139,9 @@ class ProbeResult:
         with undamaged(self.document_table.files[0].parent):
             return self.document_table.read()
 
-    def lies_in(self, folder: Path) -> bool:
-        """Whether the result was read from `folder`."""
-        return self.document_table.files == [folder / DOCUMENTS]
-
     def moved(self, folder: Path) -> "ProbeResult":
-        """The same result, whose document table is in `folder`."""
-        return replace(self, document_table=DocumentTable([folder / DOCUMENTS]))
+        """The same result, stored in `folder`."""
+        return replace(self, document_table=DocumentTable([folder / DOCUMENTS]), folder=folder)
 
     def plot(self, kind: str = "heads", *, columns: Literal["single", "double"] | None = None, **more: Any) -> Any:
         """A matplotlib figure; columns: as wide as one or two columns of a paper.
@@ -199,8 +179,7 @@ class ProbeResult:
     def to_dict(self) -> dict[str, Any]:
         """The document that `result.json` holds and `--json` prints."""
         return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "probe",
+            **self._head(),
             "headline": without_nan(self.headline),
             "model": dict(self.model),
             "table": records_of(self.rows),
@@ -215,53 +194,37 @@ class ProbeResult:
             "manifest": self.manifest.model_dump(),
         }
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write to a folder result.json, heads.csv, documents.parquet, *.npz, heads.png and report.html.
+    def page(self) -> str:
+        """One HTML file that needs no network: the answer, the ratios, the heads, and what they rest on."""
+        from topicscope.report import ProbeRecord, render_probe
 
-        Everything is written beside the folder first and moved into place at once.
+        # As they are read from disk, so that a page is the same before and after.
+        record, heads = json.loads(dump_json(self.to_dict())), io.StringIO(self.head_table.to_csv(index=False))
+        return render_probe(ProbeRecord(record, pd.read_csv(heads), self.embedding_map))
 
-        Raises:
-            InputError: the folder is not empty and `overwrite` is false, cannot be written, or is a URL.
-        """
-        from topicscope.report import to_png, write_probe
+    def pictures(self) -> dict[str, bytes]:
+        """The head map."""
+        from topicscope.report import to_png
 
-        folder = output_path(folder)
-        with replaced_folder(folder, PROBE, overwrite=overwrite) as staging:
-            write_json(staging / RESULT, self.to_dict())
-            write_text(staging / "heads.csv", self.head_table.to_csv(index=False))
-            self.document_table.write(staging / DOCUMENTS)
-            write_npz(staging / "moments.npz", self.moments)
-            if self.embedding_map:
-                write_npz(staging / EMBEDDING_MAP, self.embedding_map)
-            if len(self.circuits):
-                write_text(staging / CIRCUITS, self.circuits.to_csv(index=False))
-            for index, topics in enumerate(self.topics):
-                save_topics(staging / _topics_name(index), topics)
-            write_bytes(staging / "heads.png", to_png(self.plot("heads")))
-            write_probe(staging)
-        return folder
+        return {"heads.png": to_png(self.plot("heads"))}
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "ProbeResult":
-        """Read a folder that `save` or `--out` wrote.
-
-        Raises:
-            InputError: no such result, another kind of result, another schema version, a damaged one, or a URL.
-        """
-        folder = result_path(folder)
-        with undamaged(folder):
-            return cls._loaded(folder)
+    def write(self, folder: Path) -> None:
+        """result.json, heads.csv, documents.parquet, moments.npz and, where there are any, circuits, embedding map and
+        topics."""
+        write_text(folder / "heads.csv", self.head_table.to_csv(index=False))
+        self.document_table.write(folder / DOCUMENTS)
+        write_npz(folder / "moments.npz", self.moments)
+        if self.embedding_map:
+            write_npz(folder / EMBEDDING_MAP, self.embedding_map)
+        if len(self.circuits):
+            write_text(folder / CIRCUITS, self.circuits.to_csv(index=False))
+        for index, topics in enumerate(self.topics):
+            save_topics(folder / _topics_name(index), topics)
+        write_json(folder / RESULT, self.to_dict())
 
     @classmethod
-    def _loaded(cls, folder: Path) -> "ProbeResult":
-        record = read_json(folder / RESULT)
-        if record.get("kind") != "probe" or record.get("schema_version") != SCHEMA_VERSION:
-            raise InputError(
-                "not a probe result this version can read",
-                received={"kind": record.get("kind"), "schema_version": record.get("schema_version")},
-                expected={"kind": "probe", "schema_version": SCHEMA_VERSION},
-                where=str(folder / RESULT),
-            )
+    def read(cls, folder: Path, record: Mapping[str, Any]) -> "ProbeResult":
+        """See `Result.read`."""
         topic_files = [folder / _topics_name(i) for i in range(len(list(folder.glob("topics*.npz"))))]
         return cls(
             headline=record["headline"],
@@ -280,6 +243,7 @@ class ProbeResult:
             head_examples=tuple(record.get("head_examples", ())),
             circuits=pd.read_csv(folder / CIRCUITS) if (folder / CIRCUITS).is_file() else pd.DataFrame(),
             embedding_map=read_npz(folder / EMBEDDING_MAP) if (folder / EMBEDDING_MAP).is_file() else {},
+            folder=folder,
         )
 
     def _layer_circuits(self) -> pd.DataFrame:
