@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
-.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-long golden test-golden test-golden-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival emergence lint bench clean
+.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-docs test-long golden test-golden test-golden-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival emergence lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -53,8 +53,12 @@ docs: $(STAMP)
 test: $(STAMP)
 	$(PYTEST) $(ARGS)
 
+# The code in README, docs and notebooks.
+test-docs: $(STAMP)
+	$(PYTEST) --dist worksteal -m "docs and not long" $(ARGS)
+
 test-long: $(STAMP)
-	$(PYTEST) -m "long and not cluster" $(ARGS)
+	$(PYTEST) -m "long and not cluster and not browser and not models" $(ARGS)
 
 # What topicscope computes, says and writes is compared with the commit in tests/golden/BASE, exactly: two recordings side
 # by side, the older of which is kept under build/. What may differ is in tests/golden/EXPECTED_CHANGES.md.

@@ -39,6 +39,7 @@ def working_folder(stand_ins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return folder
 
 
+@pytest.mark.docs
 @pytest.mark.usefixtures("working_folder")
 @pytest.mark.parametrize("name", PAGES)
 def test_the_blocks_of_a_page_do_what_it_says(name: str) -> None:

@@ -48,6 +48,7 @@ def _without_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     mpl.use("Agg")
 
 
+@pytest.mark.docs
 def test_a_model_is_probed() -> None:
     names = execute(read("probe_a_model.ipynb"))
     row = names["row"]
@@ -57,6 +58,7 @@ def test_a_model_is_probed() -> None:
     assert isinstance(names["figure"], Figure)
 
 
+@pytest.mark.docs
 def test_theory_and_training_agree() -> None:
     names = execute(read("theory_and_training.ipynb"))
     exact, found = names["exact"], names["found"]
@@ -65,6 +67,7 @@ def test_theory_and_training_agree() -> None:
     assert names["best"].gamma > 1
 
 
+@pytest.mark.docs
 def test_two_stages_show_and_adam_has_none() -> None:
     names = execute(read("two_stages.ipynb"))
     assert names["stages"].separated

@@ -15,6 +15,7 @@ def words(table: str) -> list[str]:
     return re.sub("[\u2500-\u257f]", " ", table).split()
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("name", NAMES)
 def test_page_prints_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs" / "theory").mkdir(parents=True)
