@@ -2,13 +2,11 @@
 
     python benchmarks/topics.py memory [--documents 10000 100000 1000000]
     python benchmarks/topics.py quality [summaries.jsonl] [--topics 50] [--seeds 3] [--page docs/large-corpora.md]
-    python benchmarks/topics.py cluster [--workers 1 2]
 
 - memory: peak memory and CPU time of `fit_stream` on made-up documents, each fit in a process of its own. Every
   document brings a word that no other has, so that there are more and more words as well.
 - quality: mean NPMI of topics in documents that no fit saw (every fifth), CPU time and memory of each way to fit, on
   the sample of Wikipedia and, if given, lead summaries (`examples/summaries_corpus.py` makes them).
-- cluster: time of an E-step and of what it sends and brings back; with workers, of a whole fit on Ray.
 """
 
 import argparse
@@ -180,43 +178,6 @@ def replaced(page: str, block: str) -> str:
     return f"{before}{BEGIN}\n{block}\n{END}{after}"
 
 
-def cluster(workers: Sequence[int], topics: int, documents: int = 16_384) -> dict[str, Any]:
-    """Seconds of a part of an E-step, bytes that it sends and brings back; seconds of fits with so many workers."""
-    from topicscope.distributed import Cluster
-    from topicscope.text import open_corpus
-    from topicscope.topics import CorpusPassages, Rate, expectation, fit_stream
-
-    parts: list[tuple[float, int, int]] = []
-
-    def timed(arrays: Any, columns: np.ndarray, *rest: Any) -> np.ndarray:
-        started = time.process_time()
-        found = expect(arrays, columns, *rest)
-        parts.append((time.process_time() - started, columns.nbytes + sum(a.nbytes for a in arrays), found.nbytes))
-        return found
-
-    expect, found = expectation.expect, {}
-    with tempfile.TemporaryDirectory(prefix="topicscope-") as folder:
-        path = Path(folder) / "text.jsonl"
-        write_documents(path, documents, words=40)
-        passages = CorpusPassages(open_corpus(path))
-        rate = Rate(batch=16384)
-        expectation.expect = timed
-        started = time.monotonic()
-        alone = fit_stream(passages, topics, rate=rate)
-        found["seconds_alone"] = time.monotonic() - started
-        expectation.expect = expect
-        seconds, sent, back = (statistics.fmean(column) for column in zip(*parts, strict=True))
-        found |= {"parts": len(parts), "part_s": seconds, "part_mb_sent": sent / 1e6, "part_mb_back": back / 1e6}
-        for number in workers:
-            with Cluster("local", workers=number) as runner:
-                for _ in range(2):  # the first starts the workers, and the second is kept
-                    started = time.monotonic()
-                    other = fit_stream(passages, topics, rate=rate, runner=runner)
-                    found[f"seconds_with_{number}"] = time.monotonic() - started
-            assert np.array_equal(other.model.phi, alone.model.phi)
-    return found
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
@@ -229,9 +190,6 @@ def main() -> None:
     part.add_argument("--topics", type=int, default=50)
     part.add_argument("--seeds", type=int, default=3)
     part.add_argument("--page", type=Path, help="a page into which the table is written")
-    part = parts.add_parser("cluster")
-    part.add_argument("--workers", type=int, nargs="*", default=[1, 2])
-    part.add_argument("--topics", type=int, default=100)
     parts.add_parser("apart").add_argument("given")
     chosen = parser.parse_args()
     if chosen.what == "apart":
@@ -239,8 +197,6 @@ def main() -> None:
     elif chosen.what == "memory":
         for row in memory(chosen.documents, chosen.words_held):
             print(json.dumps(row))
-    elif chosen.what == "cluster":
-        print(json.dumps(cluster(chosen.workers, chosen.topics)))
     else:
         sources = ["wikipedia-sample", *([chosen.summaries] if chosen.summaries else [])]
         block = table(quality(sources, chosen.topics, chosen.seeds), chosen.topics)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
-from topicscope.cli.options import OutFile, Whole, asked_cluster
+from topicscope.cli.options import OutFile, Whole
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.text import MAX_DOCUMENT_BYTES, OnError, open_corpus, sample_documents
@@ -53,8 +53,6 @@ def fit(
     max_words: Whole | None = None,
     sample: Whole | None = None,
     sample_seed: Whole | None = None,
-    cluster: str | None = None,
-    workers: Whole | None = None,
     overwrite: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
     progress: ProgressStyle = "auto",
@@ -65,7 +63,7 @@ def fit(
         corpus: text, JSONL, CSV, Parquet or MediaWiki dump, compressed or not; a folder or pattern of these; its URL
             (s3://, gs://, https://, …); wikipedia-sample.
         topics: number of topics.
-        engine: tomotopy (Gibbs sampling), gensim (holds no text, but every word) or sklearn; the last two are extras.
+        engine: tomotopy (Gibbs sampling), or gensim (variational Bayes, holds no text, but every word), an extra.
         output: the topics file to write.
         text_column: column or JSON key of the text (default: text).
         id_column: column or JSON key of the document's id (default: its number).
@@ -74,19 +72,17 @@ def fit(
         max_document_bytes: a longer document or line is a bad one.
         language: whose stop words are left out (ISO 639-1).
         min_count: least number of occurrences of a word in the vocabulary.
-        sweeps: sweeps over the text (default: 300 of tomotopy, 10 of the others, 1 with --stream).
+        sweeps: sweeps over the text (default: 300 of tomotopy, 10 of gensim, 1 with --stream).
         seed: of the sampler.
         stream: with --engine gensim, read the text once, in memory that grows neither with it nor with its words.
         max_words: with --stream, the most words that topics may know (default: 100,000).
         sample: fit to so many documents, drawn by a seed.
         sample_seed: of the sample (default: 0).
-        cluster: with --stream, who does the work of a batch: local (processes of this machine), auto or ray://HOST:PORT.
-        workers: of the cluster; as many as it has room for unless given.
         overwrite: replace an earlier topics file; any other file is refused.
         json: print one JSON document instead of a table.
         progress: how progress is shown on stderr.
     """
-    _require_fitting(engine, stream, max_words, sample, sample_seed, cluster)
+    _require_fitting(engine, stream, max_words, sample, sample_seed)
     _require_writable(output, overwrite)
     text = open_corpus(
         corpus,
@@ -96,7 +92,7 @@ def fit(
         on_error=on_error,
         max_document_bytes=max_document_bytes,
     )
-    with show_progress(progress) as shown, asked_cluster(cluster, workers) as runner:
+    with show_progress(progress) as shown:
         drawn = None if sample is None else sample_documents(text, sample, sample_seed or 0, shown)
         read = text if drawn is None else drawn.corpus
         passages = CorpusPassages(read)
@@ -104,7 +100,7 @@ def fit(
         if stream:
             most = MAX_WORDS if max_words is None else max_words
             rate = Rate() if sweeps is None else Rate(passes=sweeps)
-            fitted = fit_stream(passages, topics, rate=rate, max_words=most, runner=runner, **options)
+            fitted = fit_stream(passages, topics, rate=rate, max_words=most, **options)
         else:
             fitted = fit_with(engine, passages, topics, sweeps=sweeps, **options)
         known = fitted.provenance
@@ -155,12 +151,7 @@ def show(
 
 
 def _require_fitting(
-    engine: Engine,
-    stream: bool,
-    max_words: int | None,
-    sample: int | None,
-    sample_seed: int | None,
-    cluster: str | None,
+    engine: Engine, stream: bool, max_words: int | None, sample: int | None, sample_seed: int | None
 ) -> None:
     """Options that say nothing, or that an engine cannot follow, are refused and not ignored."""
     if stream and engine != "gensim":
@@ -168,19 +159,7 @@ def _require_fitting(
             "--stream is of the engine gensim",
             received=f"--engine {engine}, which holds the words of the text in memory",
             expected="--engine gensim --stream",
-            advice="add --engine gensim, or fit to a part of the text by --sample N instead of --stream",
-        )
-    if cluster is not None and not stream:
-        why = {
-            "tomotopy": "its Gibbs sampling is one chain, in which every word waits for the one before",
-            "sklearn": "it holds the whole text in one process",
-            "gensim": "without --stream its batches are too small to share",
-        }
-        raise InputError(
-            "this fit cannot be done on a cluster",
-            received=f"--engine {engine}: {why[engine]}",
-            expected="--engine gensim --stream",
-            advice="leave out --cluster, perhaps with --sample N; or add --engine gensim --stream",
+            advice="fit to a part of the text by --sample N, which gives better topics, or add --engine gensim",
         )
     for needed, given, option, value in (
         (stream, "--stream", "--max-words", max_words),

@@ -9,7 +9,7 @@ Text as every topic engine takes it: passages of words of one vocabulary, with a
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,35 +23,92 @@ from topicscope.text import passages as passages_of_document
 from topicscope.topics.topic_model import TopicModel, Vocabulary
 
 
-@dataclass(frozen=True, eq=False)
-class CountedText:
-    """Passages that were read once, to count; every iteration reads them again.
+@dataclass(eq=False)
+class SplitText:
+    """Passages as the normalised words of each, split anew on every iteration.
 
-    vocabulary: the words that are kept, the most frequent first, then in alphabetical order; passages: how many were
-    read; counts: occurrences of every word of the text; warning: of the splitter, or None.
+    number: passages that the first reading found; lengths: of their words.
     """
 
-    source: Iterable[str]
+    passages: Iterable[str]
     splitter: WordSplitter
-    vocabulary: tuple[str, ...]
-    counts: Mapping[str, int]
+    number: int = 0
+    lengths: WordLengths = field(default_factory=WordLengths)
+
+    def first_reading(self, task: str, progress: Progress) -> Iterator[list[str]]:
+        """The words of each passage, counted and watched.
+
+        Raises:
+            InputError: passages that can be read only once.
+        """
+        require_rereadable(self.passages)
+        with tracked(progress, task, None, "passages"):
+            for passage in self.passages:
+                found = self.splitter(passage)
+                self.lengths.add(found)
+                self.number += 1
+                yield [normalise_word(word.text) for word in found]
+                if self.number % 1000 == 0:
+                    progress.update(task, self.number)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for passage in self.passages:
+            yield [normalise_word(word.text) for word in self.splitter(passage)]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which words belong to the vocabulary: those seen at least `min_count` times that are no stop words.
+
+    language: whose stop words they are, None where they were given.
+    """
+
+    min_count: int
     stop_words: frozenset[str]
     language: str | None
-    passages: int
-    min_count: int
-    warning: str | None
+
+    @classmethod
+    def of(cls, min_count: int, language: str, stop_words: Collection[str] | None) -> "Selection":
+        """The stop words of a language, unless others are given.
+
+        Raises:
+            InputError: an unknown language.
+        """
+        if stop_words is None:
+            return cls(min_count, load_stop_words(language), language)
+        return cls(min_count, frozenset(map(normalise_word, stop_words)), None)
+
+    def words(self, counts: Mapping[str, int]) -> list[str]:
+        """The words that belong, the most frequent first, then in alphabetical order."""
+        kept = [word for word, count in counts.items() if count >= self.min_count and word not in self.stop_words]
+        return sorted(kept, key=lambda word: (-counts[word], word))
+
+
+@dataclass(frozen=True, eq=False)
+class CountedText:
+    """Passages whose words were counted; every iteration reads them again.
+
+    source: the passages as they were read first; words: the words of each, as they are read again; counts: occurrences
+    of every word.
+    """
+
+    source: SplitText
+    words: Iterable[list[str]]
+    vocabulary: tuple[str, ...]
+    counts: Mapping[str, int]
+    selection: Selection
 
     def __iter__(self) -> Iterator[list[str]]:
         """The words of the vocabulary in each passage that has one."""
         kept = frozenset(self.vocabulary)
-        for passage in self.source:
-            words = [word for word in (normalise_word(found.text) for found in self.splitter(passage)) if word in kept]
-            if words:
-                yield words
+        for words in self.words:
+            found = [word for word in words if word in kept]
+            if found:
+                yield found
 
     @property
     def tokens(self) -> int:
-        """How many words of the vocabulary the text holds."""
+        """How many words of the vocabulary were counted."""
         return sum(self.counts[word] for word in self.vocabulary)
 
     def require(self, num_topics: int, documents: int, tokens: int) -> None:
@@ -63,28 +120,47 @@ class CountedText:
                 expected="the same passages each time: they are read twice",
                 advice="pass list(passages), or an object whose __iter__ opens the source anew",
             )
-        require_enough(num_topics, documents, self.passages, self.min_count)
+        self.require_enough(num_topics, documents)
 
-    def provenance(self, documents: int) -> dict[str, Any]:
-        """What is written of the text with the topics; documents: passages with a word of the vocabulary."""
-        tokens = self.tokens
-        stop_tokens = sum(count for word, count in self.counts.items() if word in self.stop_words)
-        rare = [c for word, c in self.counts.items() if word not in self.stop_words and c < self.min_count]
+    def require_enough(self, num_topics: int, documents: int) -> None:
+        """Raise InputError where no passage has a word of the vocabulary, or fewer have than there are topics."""
+        if not documents:
+            raise InputError(
+                "no word is left to fit topics to",
+                received=f"{self.source.number} passages, none with a word seen {self.selection.min_count} times that "
+                "is no stop word",
+                expected="text in the language of the stop words",
+                advice="give more text, lower the minimum count, or check language and text column",
+            )
+        if num_topics > documents:
+            raise InputError(
+                "more topics than documents",
+                received=f"{num_topics} topics for {documents} passages with a word of the vocabulary "
+                f"({self.source.number} in all)",
+                expected=f"at most {documents} topics",
+                advice="ask for fewer topics or give more text",
+            )
+
+    def provenance(self, documents: int, tokens: int) -> dict[str, Any]:
+        """What is written of the text with the topics; documents, tokens: passages and words that topics learn from."""
+        splitter, warning = self.source.splitter, self.source.lengths.warning()
+        stop_words, least = self.selection.stop_words, self.selection.min_count
+        rare = [count for word, count in self.counts.items() if word not in stop_words and count < least]
         return {
-            "min_count": self.min_count,
-            "language": self.language,
-            "stop_words": len(self.stop_words),
-            "splitter": getattr(self.splitter, "__qualname__", type(self.splitter).__qualname__),
+            "min_count": least,
+            "language": self.selection.language,
+            "stop_words": len(stop_words),
+            "splitter": getattr(splitter, "__qualname__", type(splitter).__qualname__),
             "documents": documents,
             "tokens": tokens,
             "vocabulary_size": len(self.vocabulary),
             "dropped": {
-                "passages_without_a_word": self.passages - documents,
-                "tokens_of_stop_words": stop_tokens,
-                "tokens_of_rare_words": sum(self.counts.values()) - tokens - stop_tokens,
+                "passages_without_a_word": self.source.number - documents,
+                "tokens_of_stop_words": sum(count for word, count in self.counts.items() if word in stop_words),
+                "tokens_of_rare_words": sum(rare),
                 "rare_words": len(rare),
             },
-            "warnings": [] if self.warning is None else [self.warning],
+            "warnings": [] if warning is None else [warning],
         }
 
 
@@ -102,48 +178,11 @@ def count_text(
     Raises:
         InputError: an iterator that can be read only once, or an unknown language.
     """
-    require_rereadable(passages)
-    stops = load_stop_words(language) if stop_words is None else frozenset(map(normalise_word, stop_words))
+    text, selection = SplitText(passages, splitter), Selection.of(min_count, language, stop_words)
     counts: Counter[str] = Counter()
-    lengths = WordLengths()
-    number = 0
-    with tracked(progress, "count words", None, "passages"):
-        for number, passage in enumerate(passages, start=1):
-            words = splitter(passage)
-            lengths.add(words)
-            counts.update(normalise_word(word.text) for word in words)
-            if number % 1000 == 0:
-                progress.update("count words", number)
-    kept = [word for word, count in counts.items() if count >= min_count and word not in stops]
-    return CountedText(
-        passages,
-        splitter,
-        tuple(sorted(kept, key=lambda word: (-counts[word], word))),
-        counts,
-        stops,
-        language if stop_words is None else None,
-        number,
-        min_count,
-        lengths.warning(),
-    )
-
-
-def require_enough(num_topics: int, documents: int, passages: int, min_count: int) -> None:
-    """Raise InputError where no passage has a word of the vocabulary, or fewer have than there are topics."""
-    if not documents:
-        raise InputError(
-            "no word is left to fit topics to",
-            received=f"{passages} passages, none with a word seen {min_count} times that is no stop word",
-            expected="text in the language of the stop words",
-            advice="give more text, lower the minimum count, or check language and text column",
-        )
-    if num_topics > documents:
-        raise InputError(
-            "more topics than documents",
-            received=f"{num_topics} topics for {documents} passages with a word of the vocabulary ({passages} in all)",
-            expected=f"at most {documents} topics",
-            advice="ask for fewer topics or give more text",
-        )
+    for words in text.first_reading("count words", progress):
+        counts.update(words)
+    return CountedText(text, text, tuple(selection.words(counts)), counts, selection)
 
 
 def require_rereadable(passages: Iterable[str]) -> None:
@@ -272,7 +311,7 @@ def fit(
         "instruction_set": tomotopy.isa,
         "alpha_start": ALPHA,
         "eta": ETA,
-        **text.provenance(documents),
+        **text.provenance(documents, tokens),
         "log_likelihood_per_word": float(sampler.ll_per_word),
         "corpus": None if source is None else dict(source),
         "environment": describe_environment().model_dump(),
