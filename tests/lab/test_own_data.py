@@ -197,9 +197,9 @@ def test_a_recipe_moves_with_its_files(tmp_path) -> None:
 FAULTS = {
     "sum to 1": "0.5,0.4\n0,1",
     "negative": "1.5,-0.5\n0,1",
-    "not a row of probabilities": "1,0\n0,one",
+    "a cell is not a number": "1,0\n0,one",
     "twice": "a,a\n1,0\n0,1",
-    "empty": "",
+    "without topics": "",
 }
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool
 
 from topicscope.errors import InputError
 from topicscope.text import normalise_word
-from topicscope.topics.files import WordList
+from topicscope.topics.imported import WordList
 from topicscope.topics.lda import Topics
 from topicscope.topics.topic_model import TopicModel
 
@@ -96,7 +96,7 @@ def assign_words(
         for i in order[:length]:
             listed.setdefault(int(allowed[i]), set()).add(topic)
     return _assignment(
-        {words[i]: listed[i] for i in sorted(listed)},
+        {words[i]: frozenset(listed[i]) for i in sorted(listed)},
         num_topics=model.num_topics,
         threshold=float(threshold),
         overlap=overlap,
@@ -116,7 +116,7 @@ def from_word_list(word_list: WordList, *, stop_words: Collection[str], overlap:
     allowed = _allowed(word_list.words, stop_words)
     listed = zip(word_list.words, word_list.topics, allowed, strict=True)
     return _assignment(
-        {word: set(topics) for word, topics, keep in listed if keep},
+        {word: topics for word, topics, keep in listed if keep},
         num_topics=len(word_list.labels),
         threshold=None,
         overlap=overlap,
@@ -127,7 +127,7 @@ def from_word_list(word_list: WordList, *, stop_words: Collection[str], overlap:
 
 
 def _assignment(
-    listed: dict[str, set[int]],
+    listed: dict[str, frozenset[int]],
     *,
     num_topics: int,
     threshold: float | None,
@@ -144,7 +144,7 @@ def _assignment(
         threshold=threshold,
         overlap=overlap,
         words=tuple(kept),
-        topics=tuple(map(frozenset, kept.values())),
+        topics=tuple(kept.values()),
         labels=labels,
         dropped_ambiguous=len(listed) - len(kept),
         dropped_stop_words=dropped_stop_words,
