@@ -13,8 +13,7 @@ from topicscope.distributed import Cluster
 from topicscope.distributed import tokenizing as tokenising
 from topicscope.errors import InputError, RunError
 from topicscope.probing.tokens import AlignedUnit, Coverage, align_units
-from topicscope.text import Unit, open_corpus
-from topicscope.text.units import split_units
+from topicscope.text import Unit, UnitReader, open_corpus
 
 pytestmark = pytest.mark.cluster
 
@@ -43,7 +42,9 @@ def tokenizer() -> PreTrainedTokenizerBase:
 def blocks() -> list[list[Unit]]:
     """Blocks of unequal sizes, so that later ones are often done earlier."""
     documents = [document for document, _ in zip(open_corpus("wikipedia-sample"), range(8), strict=False)]
-    return [list(split_units(document, "sentence"))[: 1 + 97 * (i % 3)] for i, document in enumerate(documents)]
+    return [
+        list(UnitReader([document], "sentence").units())[: 1 + 97 * (i % 3)] for i, document in enumerate(documents)
+    ]
 
 
 def aligned(workers: int, *arguments: Any) -> list[tuple[list[AlignedUnit], Coverage]]:

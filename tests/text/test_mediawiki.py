@@ -126,7 +126,7 @@ def test_wikitext_becomes_prose(wikitext: str, prose: str) -> None:
 
 
 def test_the_site_names_its_own_namespaces() -> None:
-    german = Namespaces().with_file("Datei").with_category("Kategorie")
+    german = Namespaces().named("6", "Datei").named("14", "Kategorie").named("2", "Benutzer")
     assert strip_wikitext("A. [[Datei:X|mini|u]] [[File:X|b]] [[Kategorie:K]]", german) == "A."
     assert strip_wikitext("A. [[Datei:X|visible]]") == "A. visible"
 

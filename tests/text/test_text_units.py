@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from topicscope.errors import InputError
-from topicscope.text import Document, Word, corpus_from, passages, sample_units, split_words
-from topicscope.text.units import all_units, sentences, split_units
+from topicscope.text import Document, UnitReader, Word, corpus_from, passages, sample_units, split_words
+from topicscope.text.units import all_units, sentences
 
 TEXT = "Dr. Smith went to Paris. He saw 3.5 km of wall.\nThe wall was old.\n\nA new one stands there. Why?"
 CORPUS = corpus_from([(f"d{i}", f"One short sentence here. Number {i} is the next one. Ha.") for i in range(20)])
@@ -44,9 +44,9 @@ def test_no_word_is_lost_between_document_and_units(text: str, unit: str) -> Non
 
 
 def test_short_units_are_dropped_and_the_others_keep_their_index() -> None:
-    document = Document("a", TEXT)
-    assert [u.index for u in split_units(document, "sentence")] == [0, 1, 2, 3]
-    assert [u.index for u in split_units(document, "sentence", min_words=5)] == [0, 1, 3]
+    documents = [Document("a", TEXT)]
+    assert [u.index for u in UnitReader(documents, "sentence").units()] == [0, 1, 2, 3]
+    assert [u.index for u in UnitReader(documents, "sentence", min_words=5).units()] == [0, 1, 3]
 
 
 def test_all_units_come_with_counts_that_add_up() -> None:

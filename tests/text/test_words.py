@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicscope.text import Word, normalise_word, split_words
-from topicscope.text.words import long_words_warning
+from topicscope.text import Word, WordLengths, normalise_word, split_words
 
 
 def texts(text: str) -> list[str]:
@@ -88,6 +87,12 @@ def test_spellings_of_one_word_are_one() -> None:
 
 
 CHINESE = "变压器语言模型学习主题结构，同一主题的词互相注意。这是维基百科的一个条目，讲述注意力机制的历史。"
+
+
+def long_words_warning(words: list[Word]) -> str | None:
+    lengths = WordLengths()
+    lengths.add(words)
+    return lengths.warning()
 
 
 def by_two(text: str) -> list[Word]:

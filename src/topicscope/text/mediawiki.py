@@ -21,6 +21,7 @@ from topicscope.text.source import MAX_DOCUMENT_BYTES, Document, Faults, Source
 # Part of the cache's key: raise it whenever the output changes.
 STRIPPER_VERSION = 1
 
+_FILE_KEY, _CATEGORY_KEY = "6", "14"
 # Tags whose content is no running text. Every other tag is replaced by what it contains.
 _DROPPED = (
     "ref references table gallery math chem ce timeline imagemap score source syntaxhighlight pre graph mapframe "
@@ -50,13 +51,12 @@ class Namespaces:
     file: frozenset[str] = frozenset(("file", "image", "media"))
     category: frozenset[str] = frozenset(("category",))
 
-    def with_file(self, name: str) -> "Namespaces":
-        """Also the site's own name of the file namespace."""
-        return replace(self, file=self.file | {name.strip().lower()})
-
-    def with_category(self, name: str) -> "Namespaces":
-        """Also the site's own name of the category namespace."""
-        return replace(self, category=self.category | {name.strip().lower()})
+    def named(self, key: str, name: str) -> "Namespaces":
+        """Also the site's own name of the namespace with this key, if it is one of the two."""
+        names = {name.strip().lower()}
+        if key == _FILE_KEY:
+            return replace(self, file=self.file | names)
+        return replace(self, category=self.category | names) if key == _CATEGORY_KEY else self
 
 
 def strip_wikitext(wikitext: str, namespaces: Namespaces | None = None) -> str:
@@ -137,7 +137,6 @@ def _tidy(paragraph: str) -> str:
 
 _CHUNK = 1 << 18
 _REDIRECT = re.compile(r"\s*#[^\W\d_]+\s*:?\s*\[\[")
-_FILE_KEY, _CATEGORY_KEY = "6", "14"
 
 
 class ForbiddenDoctypeError(Exception):
@@ -212,10 +211,8 @@ class DumpTarget:
         self._data.clear()
         parent = self._path[-1] if self._path else ""
         page = self._page
-        if name == "namespace" and self._key == _FILE_KEY:
-            self.namespaces = self.namespaces.with_file(value)
-        elif name == "namespace" and self._key == _CATEGORY_KEY:
-            self.namespaces = self.namespaces.with_category(value)
+        if name == "namespace":
+            self.namespaces = self.namespaces.named(self._key, value)
         elif page is None:
             return
         elif name == "page":

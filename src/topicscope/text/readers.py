@@ -64,8 +64,8 @@ def kind_by_name(path: Place) -> str | None:
     return (found[1] or found[2]).lower() if found else None
 
 
-def row_document(faults: Faults, where: str, text: object, identity: object) -> Document | None:
-    """A row's document, or None where the row is bad and bad rows are skipped. A missing text (None) is empty."""
+def row_documents(faults: Faults, where: str, text: object, identity: object) -> tuple[Document, ...]:
+    """A row's one document, or none where the row is bad and bad rows are skipped. A missing text (None) is empty."""
     text = "" if text is None else text
     if not isinstance(text, str):
         faults.bad(
@@ -77,8 +77,8 @@ def row_document(faults: Faults, where: str, text: object, identity: object) -> 
     elif identity is None or isinstance(identity, (dict, list)):
         faults.bad("no id", InputError("the row has no usable id", received=identity, where=where, advice=SKIP_ADVICE))
     else:
-        return Document(str(identity), text)
-    return None
+        return (Document(str(identity), text),)
+    return ()
 
 
 def require_columns(source: Source, columns: list[str]) -> None:
@@ -100,9 +100,7 @@ def read_lines(source: Source, faults: Faults) -> Iterator[Document]:
             if isinstance(line, SkippedLine):
                 continue
             where = f"{source.label}, line {number}"
-            document = row_document(faults, where, line.rstrip("\r\n"), number)
-            if document is not None:
-                yield document
+            yield from row_documents(faults, where, line.rstrip("\r\n"), number)
 
 
 def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
@@ -137,9 +135,7 @@ def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
                 )
                 continue
             identity = row[source.id_column] if source.id_column else number
-            document = row_document(faults, where, row[source.text_column], identity)
-            if document is not None:
-                yield document
+            yield from row_documents(faults, where, row[source.text_column], identity)
 
 
 def _not_json(line: str, where: str, problem: str) -> InputError:
@@ -195,9 +191,7 @@ def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Docu
                 continue
             values = dict(zip(columns, row, strict=True))
             identity = values[source.id_column] if source.id_column else number
-            document = row_document(faults, where, values[source.text_column], identity)
-            if document is not None:
-                yield document
+            yield from row_documents(faults, where, values[source.text_column], identity)
 
 
 def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
@@ -223,9 +217,7 @@ def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
                 if isinstance(text, str) and len(text) > source.max_document_bytes:
                     source.bad_length(faults, where)
                     continue
-                document = row_document(faults, where, text, identity)
-                if document is not None:
-                    yield document
+                yield from row_documents(faults, where, text, identity)
 
 
 def _batches(table: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -379,9 +371,7 @@ def _read_texts(source: Source, files: Files, faults: Faults) -> Iterator[Docume
         except UnicodeDecodeError as error:
             faults.bad("not valid text", not_decodable(Source(path, encoding=source.encoding), data, error, 0, 1))
             continue
-        document = row_document(faults, shown(path), text.replace("\r\n", "\n"), name)
-        if document is not None:
-            yield document
+        yield from row_documents(faults, shown(path), text.replace("\r\n", "\n"), name)
 
 
 def _read_shards(source: Source, files: Files, kind: str, faults: Faults) -> Iterator[Document]:

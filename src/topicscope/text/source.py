@@ -134,7 +134,7 @@ def check_encoding(encoding: str) -> None:
 def decoded_lines(source: Source, stream: io.BufferedIOBase | io.RawIOBase, faults: Faults) -> Iterator[str]:
     """The lines of a stream as text, line breaks kept.
 
-    With on_error="skip" an undecodable byte becomes a lone surrogate, by which `row_document` knows the row to leave
+    With on_error="skip" an undecodable byte becomes a lone surrogate, by which `row_documents` knows the row to leave
     out; so a broken line inside a quoted CSV field cannot shift what follows. A line of more than
     `max_document_bytes` is a fault; never is more than that held.
     """

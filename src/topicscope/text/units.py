@@ -72,20 +72,6 @@ def sentences(document: Document, language: str = "en") -> Iterator[str]:
                 yield stripped
 
 
-def split_units(
-    document: Document,
-    unit: UnitKind,
-    language: str = "en",
-    min_words: int | None = None,
-    splitter: WordSplitter = split_words,
-) -> Iterator[Unit]:
-    """The units of a document with at least `min_words` words (default: 3 a sentence, 1 a passage)."""
-    least = MIN_WORDS[unit] if min_words is None else min_words
-    for candidate in all_units(document, unit, language):
-        if len(splitter(candidate.text)) >= least:
-            yield candidate
-
-
 def all_units(document: Document, unit: UnitKind, language: str = "en") -> Iterator[Unit]:
     """Every unit of a document, in order.
 

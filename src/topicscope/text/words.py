@@ -60,6 +60,8 @@ _UNSPACED = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]",
 )
 LONG_WORD = 15.0
+# Words cut by a segmenter of Chinese, Japanese or Thai are two to four characters long.
+UNSPACED_WORD = 5.0
 
 
 def split_words(text: str) -> list[Word]:
@@ -115,14 +117,3 @@ class WordLengths:
             "little. Pass a word splitter for the language, a function text -> list[Word] "
             "(for example around jieba, fugashi or pythainlp)."
         )
-
-
-# Words cut by a segmenter of Chinese, Japanese or Thai are two to four characters long.
-UNSPACED_WORD = 5.0
-
-
-def long_words_warning(words: Iterable[Word]) -> str | None:
-    """`WordLengths` of the words at once."""
-    lengths = WordLengths()
-    lengths.add(words)
-    return lengths.warning()
