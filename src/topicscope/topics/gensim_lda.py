@@ -30,17 +30,8 @@ from topicscope.records import describe_environment, now
 from topicscope.text import WordSplitter, split_words
 from topicscope.topics import lda
 from topicscope.topics.coherence import TOP_WORDS, coherence_in
-from topicscope.topics.lda import (
-    ALPHA,
-    ETA,
-    MIN_COUNT,
-    CountedText,
-    Selection,
-    SplitText,
-    Topics,
-    count_text,
-    require_options,
-)
+from topicscope.topics.counted_text import MIN_COUNT, CountedText, Selection, SplitText, count_text
+from topicscope.topics.lda import ALPHA, ETA, Topics, require_options
 from topicscope.topics.topic_model import TopicModel, Vocabulary
 
 Engine = Literal["tomotopy", "gensim"]
@@ -175,20 +166,7 @@ def fit_stream(
         model = _learn(bags, num_topics, rate, seed)
         likeliest = Topics(model, {}).top_words(TOP_WORDS)
         cohering = coherence_in(likeliest, stored).to_dict()
-    known = text.provenance(bags.documents, bags.tokens)
-    dropped = known["dropped"]
-    dropped["words_beyond_the_vocabulary"] = len(frequent[max_words:])
-    dropped["tokens_beyond_the_vocabulary"] = sum(counts[word] for word in frequent[max_words:])
-    lost = total - bags.tokens - sum(count for name, count in dropped.items() if name.startswith("tokens_of_"))
-    dropped["tokens_of_forgotten_words"] = lost - dropped["tokens_beyond_the_vocabulary"]
-    forgotten = total - sum(counts.values())
-    if forgotten:
-        known["warnings"].append(
-            f"{forgotten} occurrences of rare words were forgotten, since the text has more than {words_held} distinct "
-            "words: a word whose occurrences are far apart may be missing from the vocabulary, whose rarest word was "
-            f"counted {counts[text.vocabulary[-1]]} times. A larger --min-count or a smaller --max-words leaves out "
-            "the words that this concerns"
-        )
+    known = _account(text, bags, frequent[max_words:], total, words_held)
     known |= {"readings_of_the_text": 1, "max_words": max_words, "words_held": words_held, "coherence": cohering}
     return Topics(model, _provenance("gensim.models.LdaModel, streamed", num_topics, rate, seed, known, source))
 
@@ -235,6 +213,29 @@ class _Bags:
         place = {word: i for i, word in enumerate(self.vocabulary)}
         for words in self._text:
             yield sorted(Counter(place[word] for word in words).items())
+
+
+def _account(text: CountedText, bags: _Bags, beyond: list[str], total: int, words_held: int) -> dict[str, Any]:
+    """What the provenance says of a stream: each of its `total` words is a token, or among what was dropped.
+
+    beyond: frequent words that the vocabulary has no room for.
+    """
+    known = text.provenance(bags.documents, bags.tokens)
+    tokens_beyond = sum(text.counts[word] for word in beyond)
+    dropped = known["dropped"]
+    accounted = bags.tokens + dropped["tokens_of_stop_words"] + dropped["tokens_of_rare_words"] + tokens_beyond
+    dropped["words_beyond_the_vocabulary"] = len(beyond)
+    dropped["tokens_beyond_the_vocabulary"] = tokens_beyond
+    dropped["tokens_of_forgotten_words"] = total - accounted
+    forgotten = total - sum(text.counts.values())
+    if forgotten:
+        known["warnings"].append(
+            f"{forgotten} occurrences of rare words were forgotten, since the text has more than {words_held} distinct "
+            "words: a word whose occurrences are far apart may be missing from the vocabulary, whose rarest word was "
+            f"counted {text.counts[text.vocabulary[-1]]} times. A larger --min-count or a smaller --max-words leaves "
+            "out the words that this concerns"
+        )
+    return known
 
 
 def _learn(bags: _Bags, num_topics: int, rate: Rate, seed: int) -> TopicModel:
