@@ -87,24 +87,24 @@ def run_apart(given: str) -> None:
     print(json.dumps(used | found))
 
 
-def streamed(path: str, words_held: int, topics: int = 10) -> dict[str, Any]:
+def streamed(path: str, words_held: int, batch: int | None, topics: int = 10) -> dict[str, Any]:
     """One streamed fit; what it counted."""
     from topicscope.text import open_corpus
-    from topicscope.topics import CorpusPassages, fit_stream
+    from topicscope.topics import CorpusPassages, Rate, fit_stream
 
     passages = CorpusPassages(open_corpus(path))
-    known = fit_stream(passages, topics, words_held=words_held).provenance
+    known = fit_stream(passages, topics, rate=Rate(batch=batch), words_held=words_held).provenance
     return {"npmi": known["coherence"]["mean"], "tokens": known["tokens"], **known["dropped"]}
 
 
-def memory(documents: Sequence[int], words_held: int) -> list[dict[str, Any]]:
-    """One row for each number of documents."""
+def memory(documents: Sequence[int], words_held: int, batch: int | None = None) -> list[dict[str, Any]]:
+    """One row for each number of documents; batch: passages, None for as many as the fit takes."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="topicscope-") as folder:
         for number in documents:
             path = Path(folder) / "text.jsonl"
             write_documents(path, number)
-            rows.append({"documents": number} | apart("streamed", path=str(path), words_held=words_held))
+            rows.append({"documents": number} | apart("streamed", path=str(path), words_held=words_held, batch=batch))
     return rows
 
 

@@ -1,6 +1,7 @@
 """Topics by gensim, streamed or not: planted topics, the library's own numbers, nothing hidden, errors that help."""
 
 import json
+import random
 import tempfile
 from collections.abc import Iterator
 from importlib import metadata
@@ -85,11 +86,28 @@ def test_symptom_19_phi_is_gensims_topic_word_matrix() -> None:
 def test_a_stream_has_the_topics_of_the_passages_that_are_read_again(passes: int) -> None:
     rate = Rate(passes=passes, batch=256, offset=10.0)
     streamed = fit_stream(PASSAGES, 6, rate=rate, min_count=1)
-    dealt = [passage for first in range(64) for passage in PASSAGES[first::64]]
+    draw = random.Random(0)
+    files: list[list[str]] = [[] for _ in range(64)]
+    for passage in PASSAGES:
+        draw.choice(files).append(passage)
+    dealt = [passage for file in files for passage in file]
     twin = reread(dealt, sweeps=passes)
     assert streamed.model.vocabulary == twin.model.vocabulary
     np.testing.assert_array_equal(streamed.model.phi, twin.model.phi)
     assert np.abs(streamed.model.phi - reread(PASSAGES, sweeps=passes).model.phi).max() > 1e-6
+
+
+@pytest.mark.parametrize("period", [None, 2, 64])
+def test_every_batch_of_a_stream_is_spread_over_the_text(period: int | None, tmp_path: Path) -> None:
+    """Texts sorted by subject, and texts whose subjects take turns: each batch has its share of each."""
+    count = 6400
+    subjects = [2 * i // count if period is None else i % period * 2 // period for i in range(count)]
+    stored = gensim_lda._StoredWords(tmp_path)
+    stored.write([[str(subject)] for subject in subjects])
+    read = [int(words[0]) for words in stored]
+    assert sorted(read) == sorted(subjects)
+    shares = np.array(read).reshape(16, -1).mean(axis=1)  # batches of 400; a share of a half has an error of 0.025
+    assert np.abs(shares - 0.5).max() < 0.1
 
 
 def test_a_stream_is_read_once_and_other_fits_once_a_pass() -> None:

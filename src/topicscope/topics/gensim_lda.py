@@ -13,6 +13,7 @@ of `max_words` words, and one batch.
 """
 
 import json
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -287,8 +288,8 @@ def _provenance(
 class _StoredWords:
     """The words of each passage in the files of a folder, a JSON list a line.
 
-    Passages are dealt to the files in turn and read file after file, so that a batch is spread over the text, whatever
-    its order.
+    Passages are dealt to the files at random and read file after file, so that a batch is spread over the text,
+    whatever its order; dealt in turn, passages that repeat every so many would meet again in one file.
     """
 
     folder: Path
@@ -302,8 +303,9 @@ class _StoredWords:
         try:
             with ExitStack() as stack:
                 files = [stack.enter_context(open(path, "w", **_UTF8)) for path in self._files()]
-                for number, words in enumerate(passages):
-                    files[number % _FILES].write(json.dumps(words, ensure_ascii=False) + "\n")
+                draw = random.Random(0)
+                for words in passages:
+                    draw.choice(files).write(json.dumps(words, ensure_ascii=False) + "\n")
         except OSError as error:
             if error.filename is not None and Path(error.filename).parent != self.folder:
                 raise
