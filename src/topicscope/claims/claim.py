@@ -13,8 +13,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from topicscope.claims.context import Context
-from topicscope.lab import block_means
+from topicscope.lab import block_means, make_recipe
 from topicscope.records import RunRecord
+from topicscope.synthetic import Setting
 from topicscope.topics import TopicModel
 
 
@@ -72,6 +73,13 @@ def _row(
         "error": error,
         "seeds": seeds,
     }
+
+
+def setting_of(record: RunRecord) -> Setting:
+    """The theory's setting of a run whose documents have one."""
+    setting = make_recipe(record.config).setting()
+    assert setting is not None
+    return setting
 
 
 def entry_means(record: RunRecord, name: str = "W_V") -> dict[str, list[float]]:

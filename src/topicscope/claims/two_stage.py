@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from topicscope.claims.claim import Claim, Row, above, measured_row, near
+from topicscope.claims.claim import Claim, Row, above, measured_row, near, setting_of
 from topicscope.claims.context import Context
-from topicscope.lab import SEPARATION, find_stages, make_recipe
+from topicscope.lab import SEPARATION, find_stages
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting
 from topicscope.theory import growth_rates, initial_gradient_norms, stage_one
@@ -24,7 +24,7 @@ def measure(context: Context) -> list[Row]:
 def population_rows(context: Context) -> list[Row]:
     """N = ∞, squared loss, gradient descent: first gradients, stage one, separation and growth of attention."""
     record = context.train("two-stages-population")
-    setting = _setting(record)
+    setting = setting_of(record)
     rows = [_separation("separated", "log10(k2/k1), squared loss, gradient descent, N = ∞", record)]
     return [*rows, *start_rows(context, setting), _growth(record, setting)]
 
@@ -80,12 +80,6 @@ def sampled_rows(context: Context) -> list[Row]:
             record = context.train("one-stage-adam", f"model.sigma={sigma}", "training.steps=100")
             rows.append(_separation("cross-entropy", f"{base}, Adam 0.01, σ {sigma:g}", record))
     return rows
-
-
-def _setting(record: RunRecord) -> Setting:
-    setting = make_recipe(record.config).setting()
-    assert setting is not None
-    return setting
 
 
 def _by_seed(record: RunRecord) -> list[pd.DataFrame]:
