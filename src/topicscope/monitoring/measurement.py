@@ -193,10 +193,10 @@ EMBEDDING_FIELDS = ("same", "different", "difference", "difference_se", "ratio",
 
 
 class Meter:
-    """Measures one model again and again; `documents` of the set take part."""
+    """Measures one model again and again."""
 
-    def __init__(self, view: ModelView, probe_set: ProbeSet, *, documents: int | None = None) -> None:
-        self.view, self._set = view, probe_set
+    def __init__(self, view: ModelView, probe_set: ProbeSet) -> None:
+        self.view = view
         assignment = probe_set.assignment
         tokens = word_token_ids(view.tokenizer, assignment.words)
         self.words = tuple(word for word in assignment.words if word in tokens.found)
@@ -207,18 +207,7 @@ class Meter:
         bands = frequency_bands(self._frequencies)
         self._banded = bands is not None
         self._word_pairs = WordPairs(self._membership, bands)
-        self._attention: AttentionReader
-        self.take(probe_set.documents if documents is None else documents)
-
-    def take(self, documents: int) -> None:
-        """From now on only the first `documents` documents are read."""
-        self.documents = documents
-        self._attention = AttentionReader(self.view, *self._set.beginning(documents), self._set.lookup)
-
-    @property
-    def units(self) -> int:
-        """How many units are read."""
-        return self._attention.units
+        self._attention = AttentionReader(view, probe_set.units, probe_set.document_of, probe_set.lookup)
 
     def measure(self, start: Path | None, output_embeddings: Float[torch.Tensor, "token d"] | None) -> dict[str, Any]:
         """{"documents", "units", "embeddings": one row per kind, "layers": one row per part and layer}.
@@ -238,8 +227,8 @@ class Meter:
                 kept |= {prefix + name: value for name, value in row.items()}
         embeddings = list(self._embeddings())
         return {
-            "documents": self.documents,
-            "units": self.units,
+            "documents": self._attention.documents,
+            "units": self._attention.units,
             "embeddings": embeddings,
             "layers": [*layers.values()],
         }
