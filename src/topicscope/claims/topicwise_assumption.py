@@ -189,7 +189,7 @@ def pair_rows(how: str, pairs: PairTable) -> list[Row]:
     }
     values = jackknife(pairs, lambda part: _shares(part, best))
     return [
-        measured_row(criterion, text, [v[name] for v in values], pairs=len(pairs.row)) | {"seeds": None}
+        measured_row(criterion, text, [v[name] for v in values], pairs=len(pairs.row), seeds=None)
         for name, (criterion, text) in texts.items()
     ]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from topicscope.claims.claim import Claim, Row, above, measured_row, near, setting_of
+from topicscope.claims.claim import Claim, Row, above, exact_row, measured_row, near, setting_of
 from topicscope.claims.context import Context
 from topicscope.lab import SEPARATION, find_stages
 from topicscope.records import RunRecord
@@ -110,8 +110,9 @@ def _first_gradients(context: Context, setting: Setting, sigma: float) -> Row:
     squares = measured_row(None, "", first["W_K_grad"].to_numpy() ** 2)
     ratio = float(first["W_V_grad"].mean() / np.sqrt(squares["measured"]))
     theory = float(initial_gradient_norms(setting, sigma).ratio)
-    row = measured_row("gradients", f"‖∇W_V‖ / rms ‖∇W_K‖ at the start, σ = {sigma:g}", [ratio], theory=theory)
-    return row | {"error": ratio * 0.5 * squares["error"] / squares["measured"], "seeds": len(first)}
+    error = ratio * 0.5 * squares["error"] / squares["measured"]
+    quantity = f"‖∇W_V‖ / rms ‖∇W_K‖ at the start, σ = {sigma:g}"
+    return exact_row("gradients", quantity, ratio, theory=theory, error=error, seeds=len(first))
 
 
 def _stage_one(context: Context, setting: Setting) -> list[Row]:
