@@ -10,12 +10,12 @@ import torch
 import tiny
 import topicscope
 from claims.sabotage import Untrained
-from topicscope.claims import ambiguous_words
+from topicscope.claims import ambiguous_words, pair_attention
 from topicscope.claims.ambiguous_words import CLAIM, Classes, cosine_gap, mean_attention, ratio, sum_rule
-from topicscope.claims.co_occurrence import infinite_value_matrix
 from topicscope.claims.context import Context
-from topicscope.claims.pair_attention import Meetings, Sample, WordPairs, read_pairs
-from topicscope.experiments import find_recipe
+from topicscope.claims.pair_attention import Meetings, Sample, read_pairs
+from topicscope.experiments import find_recipe, infinite_value_matrix
+from topicscope.probing.attention import PairTable
 from topicscope.probing.embeddings import embedding_similarity
 from topicscope.probing.hf import view_model
 from topicscope.progress import SilentProgress
@@ -126,12 +126,13 @@ def make_sample(strength, seed=0):
     share = (member[query] & member[key]).any(axis=1)
     attention = np.exp(strength * share + 0.5 * rng.normal(size=30_000))
     document = rng.integers(0, 30, 30_000)
-    pairs = WordPairs(WORDS, query, key, document, attention, np.ones(30_000, dtype=np.int64))
+    ones = np.ones(30_000, dtype=np.int64)
+    pairs = PairTable(document, np.arange(30_000), query, key, ones, ones, ones, ones, attention[:, None])
     gram = strength * (member.astype(float) @ member.T > 0) + 0.3 * _symmetric(rng, 40)
     values, vectors = np.linalg.eigh(gram + 8 * np.eye(40))
     vectors = vectors * np.sqrt(np.maximum(values, 0))
     meetings = Meetings.of(["a"], WORDS)
-    return Sample(view_model(*tiny.build("bert")), (topics, topics), pairs, meetings, meetings, vectors)
+    return Sample(view_model(*tiny.build("bert")), (topics, topics), WORDS, pairs, meetings, meetings, vectors)
 
 
 def texts(rng, count=60):
@@ -147,7 +148,7 @@ def _symmetric(rng, n):
 @pytest.fixture
 def _all_words(monkeypatch) -> None:
     monkeypatch.setattr(ambiguous_words, "THRESHOLDS", (0.25, 0.3))
-    monkeypatch.setattr(ambiguous_words, "load_stop_words", lambda _: frozenset())
+    monkeypatch.setattr(pair_attention, "load_stop_words", lambda _: frozenset())
 
 
 @pytest.mark.usefixtures("_all_words")
@@ -172,11 +173,12 @@ def test_the_ratio_is_the_probes_own(overlap) -> None:
     with torch.no_grad():
         for parameter in model.parameters():  # far from the even attention of a fresh model
             parameter.mul_(4)
-    topics = make_sample(0.0).topics[0]
+    sample = make_sample(0.0)
+    topics = sample.topics[0]
     options = {"threshold": (0.25,), "unit": "passage", "controls": 0, "language": "la", "overlap": overlap}
     row = topicscope.probe(model, tokenizer, corpus, topics=topics, **options).table().iloc[0]
     pairs = read_pairs(view_model(model, tokenizer), corpus, WORDS, 25, SilentProgress())
-    member = ambiguous_words._members(pairs, topics, 0.25, overlap)
+    member = sample.membership(topics, 0.25, overlap)
     found = ratio(pairs, member)
     assert abs(found.value - 1) > 1e-3
     assert (found.value, found.se) == (

@@ -8,20 +8,19 @@ from scipy.stats import t as student
 
 import tiny
 from claims.sabotage import Untrained
-from topicscope.claims import co_occurrence
+from topicscope.claims import co_occurrence, pair_attention
 from topicscope.claims.co_occurrence import (
     CLAIM,
     Question,
     expected_meetings,
-    infinite_value_matrix,
     mean_log_attention,
-    value_matrix,
 )
 from topicscope.claims.context import Context
-from topicscope.claims.pair_attention import Meetings, Sample, WordPairs
+from topicscope.claims.pair_attention import Meetings, Sample
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shuffled_effects
-from topicscope.experiments import find_recipe
+from topicscope.experiments import find_recipe, finite_value_matrix, infinite_value_matrix
 from topicscope.lab import law_of, masking_of, topic_model_of
+from topicscope.probing.attention import PairTable
 from topicscope.probing.hf import view_model
 from topicscope.synthetic import count_tokens
 from topicscope.topics import TopicModel, Topics, Vocabulary
@@ -243,7 +242,7 @@ class FollowsCoOccurrence(Quicker):
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch) -> None:
-    monkeypatch.setattr(co_occurrence, "_DOCUMENTS", 300)
+    monkeypatch.setattr(pair_attention, "PLAIN_DOCUMENTS", 300)
     monkeypatch.setattr(co_occurrence, "SHUFFLES", (20, 20))
 
 
@@ -265,7 +264,7 @@ def test_trained_models_follow_topics() -> None:
 def test_the_optimal_value_matrix_of_correlated_topics() -> None:
     """Its gradient vanishes in drawn documents; without links it is another matrix; its limit at N = ∞ is the same."""
     recipes = [find_recipe("linked-attention", [f"data.linked={share}", "training.loss=squared"]) for share in (0.7, 0)]
-    linked, plain = (value_matrix(recipe) for recipe in recipes)
+    linked, plain = (finite_value_matrix(recipe) for recipe in recipes)
     assert np.abs(linked - plain).max() > 0.02 * np.abs(linked).max()
     assert np.array_equal(*(infinite_value_matrix(recipe) for recipe in recipes))
     recipe, rng = recipes[0], np.random.default_rng(0)
@@ -324,18 +323,22 @@ def make_sample(topic, co_occurrence=0.3, seed=0):
     query, key = np.array(query), np.array(key)
     logs = np.log(meetings.together(query, key))
     attention = np.exp(co_occurrence * logs + topic * taste[query, key] + 0.3 * rng.normal(size=len(query)))
-    pairs = WordPairs(names, query, key, np.array(document), attention, np.array(distance))
+    ones = np.ones_like(query)
+    table = (np.array(document), np.arange(len(query)), query, key, ones, np.array(distance), ones, ones)
+    pairs = PairTable(*table, attention[:, None])
     gram = topic * taste + 0.05 * np.log(meetings.counts.toarray() + 0.5)
     values, vectors = np.linalg.eigh(gram + 3 * np.eye(words))
     topics_of = Topics(model, {})
     view = view_model(*tiny.build("bert"))
-    return Sample(view, (topics_of, topics_of), pairs, meetings, meetings, vectors * np.sqrt(np.maximum(values, 0)))
+    return Sample(
+        view, (topics_of, topics_of), names, pairs, meetings, meetings, vectors * np.sqrt(np.maximum(values, 0))
+    )
 
 
 @pytest.fixture
 def _all_words(monkeypatch) -> None:
     monkeypatch.setattr(co_occurrence, "THRESHOLD", 0.1)
-    monkeypatch.setattr(co_occurrence, "load_stop_words", lambda _: frozenset())
+    monkeypatch.setattr(pair_attention, "load_stop_words", lambda _: frozenset())
 
 
 @pytest.mark.usefixtures("_all_words")

@@ -13,9 +13,10 @@ from topicscope.claims import pair_attention
 from topicscope.claims import topicwise_assumption as claim
 from topicscope.claims.claim import exact_row
 from topicscope.claims.context import Context
-from topicscope.claims.pair_attention import PairTable, Reading, attention_of, pair_tables, pretrained_pairs
+from topicscope.claims.pair_attention import Reading, attention_of, pair_tables, pretrained_pairs
 from topicscope.claims.topicwise_assumption import by_topic, by_word, explained_share, shuffled
 from topicscope.errors import InputError
+from topicscope.probing.attention import PairTable
 from topicscope.probing.hf import view_model
 from topicscope.progress import SilentProgress
 from topicscope.text import corpus_from
@@ -40,7 +41,9 @@ def planted(noise, rows=240, width=24, words=30, maps=1, seed=0):
         row=row,
         pair_class=classes.ravel(),
         distance=np.tile(1 + np.arange(width), rows),
-        cluster=row // 10,
+        document=row // 10,
+        length=np.full(rows * width, width),
+        rank=np.ones(rows * width, dtype=int),
         attention=attention.reshape(-1, maps),
     )
 
@@ -215,7 +218,7 @@ def test_columns_that_do_sum_to_something_are_noticed() -> None:
 def test_the_jackknife_knows_the_error_of_a_mean() -> None:
     pairs = planted(0.5, rows=400)
     values = [v["mean"] for v in claim.jackknife(pairs, lambda p: {"mean": float(p.row.mean())})]
-    groups = [pairs.row[pairs.cluster % 8 == g].mean() for g in range(8)]
+    groups = [pairs.row[pairs.document % 8 == g].mean() for g in range(8)]
     assert values == pytest.approx(groups)  # groups of equal size: the pseudo-values of a mean are their means
 
 
@@ -260,7 +263,7 @@ def test_pairs_of_a_pretrained_model_are_those_of_a_loop(monkeypatch) -> None:
                     same = any({query, key} <= set(topic) for topic in WORDS.values())
                     code = 0 if query == key else 2 if same else 3
                     found.setdefault(code, []).append([*read[:, 1 + i, 1 + j], abs(i - j)])
-    assert len(np.unique(pairs.cluster)) == len(texts) // 2
+    assert len(np.unique(pairs.document)) == len(texts) // 2
     for code in CLASSES:
         expected = np.array(found[int(code)])
         chosen = pairs.pair_class == code

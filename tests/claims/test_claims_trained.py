@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from claims.sabotage import Shuffled, Untrained, answers
-from topicscope.claims import attention_block, attention_diagonal, embedding_block, two_stage
-from topicscope.claims.attention_order import FREE, free_attention_rows, topicwise_run
+from topicscope.claims import attention_order, embedding_block, two_stage
+from topicscope.claims.attention_order import BLOCK, DIAGONAL, FREE, free_attention_rows, topicwise_run
 from topicscope.claims.context import Context
 from topicscope.claims.pair_attention import losses_of
 from topicscope.synthetic import Setting
@@ -88,29 +88,29 @@ class WrongValues(Quicker):
 
 
 @pytest.mark.parametrize(
-    ("claim", "leading", "outside"),
+    ("claim", "value", "leading", "outside"),
     [
-        (attention_block, "topic", Setting(44396, 23, 30557, 0.498, 0.434, 0.434)),
-        (attention_diagonal, "suppressed", Setting(10, 4, 2, 0.15, 0.1, 0.1)),
+        (BLOCK, "block", "topic", Setting(44396, 23, 30557, 0.498, 0.434, 0.434)),
+        (DIAGONAL, "diagonal", "suppressed", Setting(10, 4, 2, 0.15, 0.1, 0.1)),
     ],
 )
-def test_attention(claim, leading, outside, monkeypatch) -> None:
+def test_attention(claim, value, leading, outside, monkeypatch) -> None:
     """Orders are confirmed, the printed averages are not; nothing of it without training or with the wrong W_V."""
-    result = claim.CLAIM.run(Quicker(seeds=3, quick=True))
-    met = answers(claim.CLAIM, result.rows)
+    result = claim.run(Quicker(seeds=3, quick=True))
+    met = answers(claim, result.rows)
     assert result.verdict == "partly"
-    assert all(met[criterion.id] for criterion in claim.CLAIM.criteria if criterion.decisive)
+    assert all(met[criterion.id] for criterion in claim.criteria if criterion.decisive)
     assert not met["printed"]
-    untrained = claim.CLAIM.run(Untrained(seeds=2, quick=True))
+    untrained = claim.run(Untrained(seeds=2, quick=True))
     assert untrained.verdict == "not_confirmed"
     exact = ("bounds", "inside")  # of theory alone: see below
-    assert answers(claim.CLAIM, untrained.rows) == {c.id: c.id in exact for c in claim.CLAIM.criteria}
-    wrong = answers(claim.CLAIM, claim.trained_rows(WrongValues(seeds=2, quick=True)))
+    assert answers(claim, untrained.rows) == {c.id: c.id in exact for c in claim.criteria}
+    wrong = answers(claim, attention_order.trained_rows(value, WrongValues(seeds=2, quick=True)))
     assert not wrong[leading]
-    monkeypatch.setattr(claim, "SETTING", outside)
-    assert not answers(claim.CLAIM, claim.optimum_rows())["bounds"]
-    monkeypatch.setattr(claim, "SETTING", Setting(10, 10, 2, 0.15, 0.0, 0.1))  # a masked word is never shown
-    assert not answers(claim.CLAIM, claim.optimum_rows())["inside"]
+    monkeypatch.setattr(attention_order, "SETTING", outside)
+    assert not answers(claim, attention_order.optimum_rows(value))["bounds"]
+    monkeypatch.setattr(attention_order, "SETTING", Setting(10, 10, 2, 0.15, 0.0, 0.1))  # a masked word is never shown
+    assert not answers(claim, attention_order.optimum_rows(value))["inside"]
 
 
 @pytest.mark.parametrize("value", ["block", "diagonal"])

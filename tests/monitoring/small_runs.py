@@ -10,6 +10,7 @@ import transformers
 from transformers import DataCollatorForLanguageModeling, PreTrainedModel, PreTrainedTokenizerFast, Trainer
 
 import tiny
+from topicscope import TopicStructureCallback
 
 THEMES = {
     "water": ["river", "bridge", "sea", "ship", "sails", "ice", "snow", "fish"],
@@ -110,6 +111,9 @@ def trained(folder: Path, callbacks: list[Any], *, resume: bool = False, **optio
         processing_class=tokenizer,
         callbacks=callbacks,
     )
+    for callback in callbacks:
+        if isinstance(callback, TopicStructureCallback):
+            callback.trainer = trainer
     trainer.train(resume_from_checkpoint=resume or None)
     return trainer
 

@@ -195,17 +195,6 @@ def test_rows_that_are_no_numbers_are_left_out_and_counted():
     assert math.isnan(broken["ratio"]) or broken["pairs_same"] < before["pairs_same"]
 
 
-def test_fewer_documents_are_a_beginning_of_all():
-    view, found = prepared()
-    meter = Meter(view, found)
-    assert meter.documents == found.documents > 10
-    meter.take(10)
-    row = meter.measure(None, None)
-    assert row["documents"] == 10
-    assert row["units"] == len(found.beginning(10)[0]) < len(found.units)
-    assert len({unit.document_id for unit in found.beginning(10)[0]}) == 10
-
-
 def test_metrics_are_named_numbers():
     view, found = prepared("gpt2", documents(6))
     metrics = flat_metrics(Meter(view, found).measure(None, None))

@@ -77,6 +77,18 @@ def test_numbers_reach_tensorboard(tmp_path, monkeypatch):
     assert len(events.Scalars("train/loss")) == STEPS  # none was lost to ours
 
 
+def test_without_the_trainer_numbers_go_to_the_file_alone_and_this_is_said(tmp_path, caplog):
+    model, tokenizer = masked_bert()
+    options = {"max_steps": 1, "use_cpu": True, "report_to": ["tensorboard"]}
+    args = transformers.TrainingArguments(output_dir=str(tmp_path), **options)
+    state, control = transformers.TrainerState(max_steps=1), transformers.TrainerControl()
+    watcher = callback()
+    with caplog.at_level(logging.WARNING):
+        watcher.on_train_begin(args, state, control, model=model, processing_class=tokenizer)
+    assert len(watcher.history.measurements) == 1
+    assert ["not to tensorboard: give" in record.message for record in caplog.records] == [True]
+
+
 @pytest.mark.filterwarnings("ignore")  # mlflow's own
 def test_numbers_reach_mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")

@@ -16,19 +16,28 @@ import numpy as np
 
 from topicscope.claims.attention_order import LARGER
 from topicscope.claims.claim import Claim, Criterion, Row, above, below, exact_row, measured_row, near, not_run_row
-from topicscope.claims.co_occurrence import infinite_value_matrix
 from topicscope.claims.context import Context
-from topicscope.claims.installed import demo_packages
-from topicscope.claims.pair_attention import NOT_HERE, WIKIPEDIA, Sample, WordPairs, read_pairs, wikipedia
+from topicscope.claims.pair_attention import (
+    NOT_HERE,
+    WIKIPEDIA,
+    Sample,
+    demo_inputs,
+    read_pairs,
+    unit_vectors,
+    wikipedia,
+    word_scores,
+)
 from topicscope.claims.partial_effect import Effect, effect_row
-from topicscope.lab import attention_scores, law_of, make_recipe, topic_model_of
+from topicscope.experiments import infinite_value_matrix
+from topicscope.lab import make_recipe, topic_model_of
+from topicscope.probing.attention import PairTable
 from topicscope.probing.statistics import Moments, jackknife, ratio_of_means
 from topicscope.records import RunRecord
-from topicscope.text import load_stop_words, wikipedia_sample
-from topicscope.topics import Overlap, Topics, assign_words
+from topicscope.text import wikipedia_sample
+from topicscope.topics import Overlap
 
 THRESHOLDS = (0.0005, 0.001, 0.002)  # Knowl 7's
-_DOCUMENTS = 1000  # plain documents on which the attention of a trained model is read
+OVERLAPS: tuple[Overlap, ...] = ("keep", "drop")
 _SHUFFLES = 20
 _CONTROL_PASSAGES = 60
 
@@ -117,15 +126,10 @@ def embedding_rows(context: Context) -> list[Row]:
 def attention_rows(context: Context) -> list[Row]:
     """Log attention in documents that hold both words, after the two stages."""
     record = context.train("ambiguous-attention", f"training.steps={600 if context.quick else 1000}")
-    recipe = make_recipe(record.config)
-    topic_model = topic_model_of(recipe)
-    words = len(topic_model.vocabulary)
-    documents = law_of(recipe, topic_model).draw(np.random.default_rng(0), _DOCUMENTS)
-    counts = np.zeros((_DOCUMENTS, words))
-    np.add.at(counts, (documents.owner(), documents.words - 1), 1)
-    classes = Classes.of(topic_model.phi.T > 0)
+    scores_by_seed, counts = word_scores(record)
+    classes = Classes.of(_membership(record))
     found = []
-    for scores in attention_scores(record.weights)[:, 1 : words + 1, 1 : words + 1]:
+    for scores in scores_by_seed:
         own, other, same = (mean_attention(scores, counts, c) for c in (classes.own, classes.other, classes.same))
         found.append((float(np.log(own / other)), float(np.log(same / own))))
     return _gap_rows("log ratio of attention, overlapping topics", found, "attention")
@@ -161,8 +165,7 @@ def text_rows(context: Context) -> list[Row]:
     rows = []
     for threshold in THRESHOLDS[1:] if context.quick else THRESHOLDS:
         kept, dropped = (
-            [_members(sample.pairs, topics, threshold, overlap) for topics in sample.topics]
-            for overlap in ("keep", "drop")
+            [sample.membership(topics, threshold, overlap) for topics in sample.topics] for overlap in OVERLAPS
         )
         at = f"MiniLM, θ = {threshold:g}"
         rows += [
@@ -185,9 +188,9 @@ def text_rows(context: Context) -> list[Row]:
 
 def control_rows(context: Context, sample: Sample) -> list[Row]:
     """The same at the largest threshold with random weights, and with topics dealt out anew among the words."""
-    member = _members(sample.pairs, sample.topics[0], THRESHOLDS[-1], "keep")
+    member = sample.membership(sample.topics[0], THRESHOLDS[-1], "keep")
     random_pairs = read_pairs(
-        sample.view.randomised(0), wikipedia_sample(), sample.pairs.words, _CONTROL_PASSAGES, context.progress
+        sample.view.randomised(0), wikipedia_sample(), sample.words, _CONTROL_PASSAGES, context.progress
     )
     real = ratio(sample.pairs, member, distinct=True).value
     rng, topical = np.random.default_rng(0), np.flatnonzero(member.any(axis=1))
@@ -207,13 +210,7 @@ def control_rows(context: Context, sample: Sample) -> list[Row]:
     ]
 
 
-def _members(pairs: WordPairs, topics: Topics, threshold: float, overlap: Overlap) -> np.ndarray:
-    """bool [word topic] over the words of the reading."""
-    assignment = assign_words(topics, threshold, stop_words=load_stop_words("en"), overlap=overlap)
-    return np.asarray(assignment.membership(pairs.words))
-
-
-def ratio(pairs: WordPairs, membership: np.ndarray, *, distinct: bool = False, ambiguous: bool = False) -> Effect:
+def ratio(pairs: PairTable, membership: np.ndarray, *, distinct: bool = False, ambiguous: bool = False) -> Effect:
     """Mean attention of pairs that share a topic over that of pairs that do not; the error by articles.
 
     Pairs of one word at two places share its topics (the paper's ratio) and are left out with `distinct`; with
@@ -228,9 +225,9 @@ def ratio(pairs: WordPairs, membership: np.ndarray, *, distinct: bool = False, a
     query, key = place[pairs.query[used]], place[pairs.key[used]]
     chosen = ((query != key) | (not distinct)) & (several[query] | several[key] | (not ambiguous))
     used, query, key = used[chosen], query[chosen], key[chosen]
-    same = share[query, key]
+    same, attention = share[query, key], pairs.attention[used, 0]
     articles = int(pairs.document.max()) + 1
-    columns = (same * pairs.attention[used], same, ~same * pairs.attention[used], ~same)
+    columns = (same * attention, same, ~same * attention, ~same)
     sums = [np.bincount(pairs.document[used], column, articles) for column in columns]
     found = ratio_of_means(Moments.empty(4).add(np.stack(sums, axis=1)), [0], [1], [2], [3])
     return Effect(found.value, found.se, len(query), articles)
@@ -238,9 +235,8 @@ def ratio(pairs: WordPairs, membership: np.ndarray, *, distinct: bool = False, a
 
 def cosine_gap(vectors: np.ndarray, membership: np.ndarray, *, ambiguous: bool = False) -> Effect:
     """Mean cosine of pairs of words that share a topic less that of pairs that do not; jackknife error over words."""
-    words = np.flatnonzero(membership.any(axis=1) & np.isfinite(vectors).all(axis=1))
+    words, unit = unit_vectors(vectors, membership)
     member = membership[words]
-    unit = vectors[words] / np.linalg.norm(vectors[words], axis=1, keepdims=True)
     cosine, share = unit @ unit.T, member.astype(np.float32) @ member.T > 0
     several = member.sum(axis=1) > 1
     pairs = ~np.eye(len(words), dtype=bool)
@@ -283,6 +279,6 @@ CLAIM = Claim(
         above("order", "words of one single topic are closer still than ambiguous words", 0.0, decisive=False),
     ),
     measure=measure,
-    inputs=demo_packages,
+    inputs=demo_inputs,
     shares=WIKIPEDIA,
 )

@@ -2,8 +2,7 @@
 
 from topicscope.claims import (
     ambiguous_words,
-    attention_block,
-    attention_diagonal,
+    attention_order,
     co_occurrence,
     embedding_block,
     joint_training,
@@ -22,8 +21,8 @@ CLAIMS: tuple[Claim, ...] = (
     embedding_block.CLAIM,
     two_stage.CLAIM,
     joint_training.CLAIM,
-    attention_block.CLAIM,
-    attention_diagonal.CLAIM,
+    attention_order.BLOCK,
+    attention_order.DIAGONAL,
     landscape.CLAIM,
     pretrained_table.CLAIM,
     ambiguous_words.CLAIM,

@@ -13,8 +13,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from topicscope.claims.context import Context
-from topicscope.lab import block_means
+from topicscope.lab import block_means, make_recipe
 from topicscope.records import RunRecord
+from topicscope.synthetic import Setting
 from topicscope.topics import TopicModel
 
 
@@ -31,7 +32,8 @@ def measured_row(
     numbers = np.array(list(values), dtype=np.float64)
     n = len(numbers)
     error = float(stdtrit(n - 1, 0.975) * numbers.std(ddof=1) / np.sqrt(n)) if n > 1 else None
-    return _row(criterion, quantity, paper, theory, float(numbers.mean()), error, n) | more
+    found = {"measured": float(numbers.mean()), "error": error, "seeds": n}
+    return _row(criterion, quantity, theory=theory, paper=paper, **found | more)
 
 
 def exact_row(
@@ -41,37 +43,30 @@ def exact_row(
     *,
     theory: float | None = None,
     paper: float | None = None,
+    error: float = 0.0,
     **more: Any,
 ) -> dict[str, Any]:
-    """A number without sampling error: computed, or counted over everything there is."""
-    return _row(criterion, quantity, paper, theory, float(value), 0.0, None) | more
+    """A number without sampling error (computed, or counted over everything there is) unless its `error` is given."""
+    return _row(criterion, quantity, theory=theory, paper=paper, measured=float(value), error=error, **more)
 
 
 def not_run_row(
     quantity: str, reason: str, *, criterion: str | None = None, paper: float | None = None, **more: Any
 ) -> dict[str, Any]:
     """A number that could not be measured, with the reason; never a guess. criterion: what would have judged it."""
-    return _row(criterion, quantity, paper, None, None, None, None) | {"reason": reason} | more
+    return _row(criterion, quantity, paper=paper, reason=reason, **more)
 
 
-def _row(
-    criterion: str | None,
-    quantity: str,
-    paper: float | None,
-    theory: float | None,
-    measured: float | None,
-    error: float | None,
-    seeds: int | None,
-) -> dict[str, Any]:
-    return {
-        "criterion": criterion,
-        "quantity": quantity,
-        "paper": paper,
-        "theory": theory,
-        "measured": measured,
-        "error": error,
-        "seeds": seeds,
-    }
+def _row(criterion: str | None, quantity: str, **values: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(("paper", "theory", "measured", "error", "seeds"))
+    return {"criterion": criterion, "quantity": quantity} | empty | values
+
+
+def setting_of(record: RunRecord) -> Setting:
+    """The theory's setting of a run whose documents have one."""
+    setting = make_recipe(record.config).setting()
+    assert setting is not None
+    return setting
 
 
 def entry_means(record: RunRecord, name: str = "W_V") -> dict[str, list[float]]:

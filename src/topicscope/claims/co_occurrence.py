@@ -13,24 +13,30 @@ stand beside, which shows how much of the effect such noise can make.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logsumexp
 
 from topicscope.claims.claim import Claim, Criterion, Row, above, exact_row, not_run_row
 from topicscope.claims.context import Context
-from topicscope.claims.installed import demo_packages
-from topicscope.claims.pair_attention import NOT_HERE, WIKIPEDIA, Meetings, Sample, wikipedia
+from topicscope.claims.pair_attention import (
+    NOT_HERE,
+    WIKIPEDIA,
+    Meetings,
+    Sample,
+    demo_inputs,
+    unit_vectors,
+    wikipedia,
+    word_scores,
+)
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shares_any, shuffled_effects
-from topicscope.lab import Recipe, attention_scores, law_of, make_recipe, topic_model_of
+from topicscope.experiments import finite_value_matrix, infinite_value_matrix
+from topicscope.lab import Recipe, law_of, make_recipe, topic_model_of
 from topicscope.records import RunRecord
-from topicscope.synthetic import Setting
-from topicscope.text import load_stop_words
-from topicscope.theory import TopicLaw, dirichlet_law, minimum_norm_value_matrix, moments
-from topicscope.topics import Topics, assign_words
+from topicscope.theory import dirichlet_law
+from topicscope.topics import Topics
 
-_DOCUMENTS = 1000  # plain documents on which the attention of a trained model is read
 SHUFFLES = (100, 40)  # of the topics, full and quick
 THRESHOLD = 0.002  # the largest of Knowl 7's ambiguity thresholds
 
@@ -134,12 +140,7 @@ def attention_rows(context: Context) -> list[Row]:
 
 def _attention_questions(record: RunRecord) -> list[Question]:
     recipe = make_recipe(record.config)
-    topic_model = topic_model_of(recipe)
-    words = len(topic_model.vocabulary)
-    documents = law_of(recipe, topic_model).draw(np.random.default_rng(0), _DOCUMENTS)
-    counts = np.zeros((_DOCUMENTS, words))
-    np.add.at(counts, (documents.owner(), documents.words - 1), 1)
-    scores = attention_scores(record.weights)[:, 1 : words + 1, 1 : words + 1]
+    scores, counts = word_scores(record)
     return [synthetic_question(recipe, mean_log_attention(score, counts)) for score in scores]
 
 
@@ -169,7 +170,7 @@ def _value_rows(record: RunRecord, how: str) -> list[Row]:
     names = "same-topic, given log co-occurrence", "log co-occurrence, given same-topic"
     rows = []
     if recipe.training.loss == "squared":
-        exact = synthetic_question(recipe, value_matrix(recipe)[1:, 1:])
+        exact = synthetic_question(recipe, finite_value_matrix(recipe)[1:, 1:])
         theory = exact.same_topic().value, exact.co_occurrence().value
         limit = synthetic_question(recipe, infinite_value_matrix(recipe)[1:, 1:])
         effects = limit.same_topic().value, limit.co_occurrence().value
@@ -179,28 +180,6 @@ def _value_rows(record: RunRecord, how: str) -> list[Row]:
         effect_row(None, f"W_V, {how}: {names[1]}", [q.co_occurrence() for q in questions], theory=theory[1]),
         *rows,
     ]
-
-
-def value_matrix(recipe: Recipe) -> np.ndarray:
-    """The optimal W_V under uniform attention and the squared loss for the recipe's law and length, [out in]."""
-    topic_model, length = topic_model_of(recipe), recipe.data.length
-    assert isinstance(length, int)
-    plain = dirichlet_law(topic_model.alpha)
-    law = TopicLaw(plain.mean, law_of(recipe, topic_model).second_moment(plain.second))
-    seen = moments(replace(_setting(recipe), document_length=length), topic_model.phi, law)
-    return np.asarray(seen.cross.T @ np.linalg.pinv(seen.input_second))
-
-
-def infinite_value_matrix(recipe: Recipe) -> np.ndarray:
-    """The optimal W_V of least norm at N = ∞ for the recipe's topics, [out in]."""
-    return np.asarray(minimum_norm_value_matrix(topic_model_of(recipe).phi, _setting(recipe)))
-
-
-def _setting(recipe: Recipe) -> Setting:
-    """N = ∞; only the number of topics and the masking are used where topics and their law are handed in."""
-    masking = recipe.masking
-    topics = topic_model_of(recipe).num_topics
-    return Setting(topics, 1, 1, masking.p_mask, masking.p_correct, masking.p_random)
 
 
 def text_rows(context: Context) -> list[Row]:
@@ -222,22 +201,16 @@ def text_rows(context: Context) -> list[Row]:
     ]
 
 
-def _assigned(sample: Sample, topics: Topics) -> np.ndarray:
-    """bool [word topic]: the words of exactly one topic's list (Knowl 8)."""
-    assignment = assign_words(topics, THRESHOLD, stop_words=load_stop_words("en"))
-    return np.asarray(assignment.membership(sample.pairs.words))
-
-
 def attention_question(sample: Sample, topics: Topics) -> tuple[Question, np.ndarray]:
     """Mean log attention of each ordered pair of words with a topic that meet in a passage; and mean log distance."""
-    read, member = sample.pairs, _assigned(sample, topics)
+    read, member, size = sample.pairs, sample.membership(topics, THRESHOLD), len(sample.words)
     topical = np.flatnonzero(member.any(axis=1))
     used = np.flatnonzero(np.isin(read.query, topical) & np.isin(read.key, topical) & (read.query != read.key))
-    code, place = np.unique(read.query[used] * len(read.words) + read.key[used], return_inverse=True)
+    code, place = np.unique(read.query[used] * size + read.key[used], return_inverse=True)
     times = np.bincount(place)
-    response = np.bincount(place, np.log(read.attention[used])) / times
+    response = np.bincount(place, np.log(read.attention[used, 0])) / times
     distance = np.bincount(place, np.log(read.distance[used])) / times
-    pairs = Pairs(code // len(read.words), code % len(read.words))
+    pairs = Pairs(code // size, code % size)
     names = pairs.names
     # What was read is part of what was counted, so that no logarithm of 0 is taken.
     log_counts = np.log(sample.meetings.together(names[pairs.query], names[pairs.key]))
@@ -246,9 +219,8 @@ def attention_question(sample: Sample, topics: Topics) -> tuple[Question, np.nda
 
 def embedding_question(sample: Sample, meetings: Meetings, topics: Topics) -> Question:
     """Cosine of every pair of words with a topic; passages of both, plus one half, and whether there is none at all."""
-    member = _assigned(sample, topics)
-    words = np.flatnonzero(member.any(axis=1) & np.isfinite(sample.vectors).all(axis=1))
-    unit = sample.vectors[words] / np.linalg.norm(sample.vectors[words], axis=1, keepdims=True)
+    member = sample.membership(topics, THRESHOLD)
+    words, unit = unit_vectors(sample.vectors, member)
     query, key = np.nonzero(~np.eye(len(words), dtype=bool))
     counts = meetings.together(words[query], words[key])
     controls = np.log(counts + 0.5), (counts == 0).astype(np.float64)
@@ -278,6 +250,6 @@ CLAIM = Claim(
         above("joint", "the effect also where all matrices are trained at once", 0.0, decisive=False),
     ),
     measure=measure,
-    inputs=demo_packages,
+    inputs=demo_inputs,
     shares=WIKIPEDIA,
 )

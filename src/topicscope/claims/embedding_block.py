@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from topicscope.claims.claim import Claim, Row, above, below, entry_means, exact_row, measured_row, near
+from topicscope.claims.claim import Claim, Row, above, below, entry_means, exact_row, measured_row, near, setting_of
 from topicscope.claims.context import Context
-from topicscope.lab import make_recipe
 from topicscope.theory import embedding_conditions, embedding_loss, embedding_optimum
 
 # The paper's heat maps: both losses, SGD and Adam, three learning rates.
@@ -24,9 +23,7 @@ def measure(context: Context) -> list[Row]:
 def theorem_rows(context: Context, how: str, *overrides: str) -> list[Row]:
     """N = ∞, squared loss, the theorem's bias: conditions, gap and loss of every seed, from the final weights."""
     record = context.train("embeddings", *overrides)
-    found = make_recipe(record.config).setting()
-    assert found is not None
-    setting = replace(found, document_length=None)
+    setting = replace(setting_of(record), document_length=None)
     embeddings = [W_E.astype(np.float64) for W_E in record.weights["W_E"]]
     checks = [embedding_conditions(setting, W_E.T @ W_E) for W_E in embeddings]
     best = embedding_optimum(setting, embeddings[0].shape[0])

@@ -1,14 +1,9 @@
-"""Pairs of words of the Wikipedia sample: MiniLM's attention and embeddings, and how often the words meet.
-
-One pass of the model serves all topics: every pair of words of the topic models' vocabulary is kept.
-
-The attention of trained models on unmasked documents, pair by pair, as it is given to every claim that reads it.
-
-The attention of a pretrained model between words of a topic, pair by pair: real text, topics fitted to it.
+"""Attention between pairs of words, as the claims that look at single pairs share it: of trained models on their own
+documents, and of MiniLM on Wikipedia, beside embeddings and how often two words meet.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,17 +12,27 @@ from scipy import sparse
 from topicscope.claims.context import Context
 from topicscope.demo import INSTALL, minilm_folder
 from topicscope.errors import InputError
-from topicscope.lab import HeldOut, Start, TopicTransformer, held_out, make_recipe, topic_model_of
-from topicscope.probing.attention import Configuration, TopicLookup
+from topicscope.experiments import demo_versions
+from topicscope.lab import (
+    HeldOut,
+    Start,
+    TopicTransformer,
+    attention_scores,
+    held_out,
+    law_of,
+    make_recipe,
+    topic_model_of,
+)
+from topicscope.probing.attention import Configuration, PairReader, PairTable, TopicLookup
 from topicscope.probing.hf import ModelView, load_model
-from topicscope.probing.tokens import AlignedUnit, Batch, align_units, make_batches, word_token_ids
+from topicscope.probing.tokens import AlignedUnit, align_units, word_token_ids
 from topicscope.progress import Progress, tracked
 from topicscope.records import RunRecord
-from topicscope.text import Corpus, load_stop_words, normalise_word, sample_units, split_words, wikipedia_sample
+from topicscope.text import Corpus, Unit, load_stop_words, normalise_word, sample_units, split_words, wikipedia_sample
 from topicscope.topics import (
     NO_PAIR,
-    NOT_A_WORD,
     CorpusPassages,
+    Overlap,
     PairClass,
     Positions,
     Topics,
@@ -37,61 +42,32 @@ from topicscope.topics import (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class WordPairs:
-    """Ordered pairs of positions i ≠ j of one passage that both hold a word of the vocabulary, one pair a line.
-
-    query, key: int64 [pair], places in `words`. document: int64 [pair], source article.
-    attention: float64 [pair], A_ij · L/100 (Knowl 8), the mean over all layers and heads. distance: |i - j| in tokens.
-    """
-
-    words: tuple[str, ...]
-    query: np.ndarray
-    key: np.ndarray
-    document: np.ndarray
-    attention: np.ndarray
-    distance: np.ndarray
-
-
 def read_pairs(
     view: ModelView, corpus: Corpus, words: Sequence[str], passages: int, progress: Progress, seed: int = 0
-) -> WordPairs:
-    """The attention of the first part of a model on a sample of passages."""
-    units, _ = sample_units(corpus, "passage", passages, seed)
+) -> PairTable:
+    """Every pair of these words in a sample of passages, whatever topics they have; query and key are indices of them.
+
+    attention: of the first part of the model, A_ij · L/100 (Knowl 8), the mean over all layers and heads.
+    """
+    units, articles = _aligned(view, sample_units(corpus, "passage", passages, seed)[0])
+    known = frozenset(words)
+    units = [replace(unit, words=tuple(word if word in known else None for word in unit.words)) for unit in units]
+    reader, part = PairReader(view, units, articles, TopicLookup.without_topics(words)), view.parts[0]
+    task, tables = f"reading with {view.name}", []
+    with tracked(progress, task, len(reader), "batches"):
+        for batch in reader.read(view):
+            pairs = batch[part.name]
+            attention = sum(pairs.attention.T) / part.num_layers * pairs.length / 100
+            tables.append(replace(pairs, attention=attention[:, None]))
+            progress.update(task, len(tables))
+    return PairTable.joined(tables)
+
+
+def _aligned(view: ModelView, units: Sequence[Unit]) -> tuple[list[AlignedUnit], np.ndarray]:
+    """Units in the model's tokens, and the number of each one's article."""
     aligned, _ = align_units(view.tokenizer, units, max_length=view.max_length)
-    place = {word: i for i, word in enumerate(words)}
     articles = {name: i for i, name in enumerate(dict.fromkeys(unit.document_id for unit in aligned))}
-    task, tables, done = f"reading with {view.name}", [], 0
-    with tracked(progress, task, len(aligned), "passages"):
-        for batch in make_batches(aligned):
-            tables.append(_read(view, batch, aligned, place, articles))
-            done += len(batch.unit_index)
-            progress.update(task, done)
-    columns = [np.concatenate(column) for column in zip(*tables, strict=True)]
-    return WordPairs(tuple(words), *columns)
-
-
-def _read(
-    view: ModelView, batch: Batch, units: list[AlignedUnit], place: dict[str, int], articles: dict[str, int]
-) -> tuple[np.ndarray, ...]:
-    words = np.full(tuple(batch.input_ids.shape), -1, dtype=np.int64)
-    for line, unit in enumerate(batch.unit_index):
-        found = [-1 if word is None else place.get(word, -1) for word in units[unit].words]
-        words[line][batch.attention_mask[line].numpy().astype(bool)] = found
-    known = words >= 0
-    row, query, key = np.nonzero(known[:, :, None] & known[:, None, :] & ~np.eye(words.shape[1], dtype=bool))
-    part = view.parts[0]
-    total = np.zeros(len(query))
-
-    def on_attention(name: str, _layer: int, attention: torch.Tensor) -> None:
-        if name == part.name:
-            total[:] += attention.mean(1).cpu().numpy()[row, query, key]
-
-    view.run(batch, on_attention)
-    length = batch.attention_mask.sum(1).numpy()
-    article = np.array([articles[units[i].document_id] for i in batch.unit_index])
-    attention = total / part.num_layers * length[row] / 100
-    return words[row, query], words[row, key], article[row], attention, np.abs(query - key)
+    return list(aligned), np.array([articles[unit.document_id] for unit in aligned])
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,16 +95,29 @@ class Meetings:
 class Sample:
     """What the claims about real text share.
 
-    topics: one fit a topic seed, all of one vocabulary. meetings, half: in all passages, and in every second one.
-    vectors [word, d]: rows of the input embedding matrix, NaN where a word is not one token of the model.
+    topics: one fit a topic seed, all of one vocabulary, `words`. pairs: see `read_pairs`. meetings, half: in all
+    passages, and in every second one. vectors [word, d]: rows of the input embedding matrix, NaN where a word is not
+    one token of the model.
     """
 
     view: ModelView
     topics: tuple[Topics, ...]
-    pairs: WordPairs
+    words: tuple[str, ...]
+    pairs: PairTable
     meetings: Meetings
     half: Meetings
     vectors: np.ndarray
+
+    def membership(self, topics: Topics, threshold: float, overlap: Overlap = "drop") -> np.ndarray:
+        """bool [word topic]: the words of each topic's list; "drop" (Knowl 8): words of several lists have no topic."""
+        assignment = assign_words(topics, threshold, stop_words=load_stop_words("en"), overlap=overlap)
+        return np.asarray(assignment.membership(self.words))
+
+
+def unit_vectors(vectors: np.ndarray, membership: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The words [word] that have a topic and a vector, and these vectors at length 1."""
+    words = np.flatnonzero(membership.any(axis=1) & np.isfinite(vectors).all(axis=1))
+    return words, vectors[words] / np.linalg.norm(vectors[words], axis=1, keepdims=True)
 
 
 # What claims that call `wikipedia` say they share.
@@ -139,6 +128,11 @@ TOPICS = 100
 # Gibbs sweeps, and passages that the model reads, in full and quick. Topics of 50 sweeps differ so much from fit to fit
 # that the quick interval of `co-occurrence` for text is as wide as the effect, whatever the number of passages.
 FULL, QUICK = (300, 1500), (50, 300)
+
+
+def demo_inputs(_context: Context) -> str:
+    """For `Claim.inputs`: which packages bring MiniLM and its text; what was missing may be here next time."""
+    return demo_versions()
 
 
 def wikipedia(context: Context) -> Sample | None:
@@ -165,7 +159,7 @@ def _wikipedia(context: Context) -> Sample | None:
         if word in found:
             vectors[i] = table[found[word].token_id]
     pairs = read_pairs(view, corpus, words, sample, context.progress)
-    return Sample(view, topics, pairs, Meetings.of(passages, words), Meetings.of(passages[::2], words), vectors)
+    return Sample(view, topics, words, pairs, Meetings.of(passages, words), Meetings.of(passages[::2], words), vectors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,33 +173,6 @@ class Documents:
     words: np.ndarray
     classes: np.ndarray
     length: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class PairTable:
-    """Attention of pairs of words, one pair a line.
-
-    query, key: word index. row: the query's own row of attention, within which the pairs compete. pair_class:
-    `PairClass`. distance: |i - j| in tokens. cluster: document. attention float64 [pair, map]: one column for every
-    head that was read, or for their mean.
-    """
-
-    query: np.ndarray
-    key: np.ndarray
-    row: np.ndarray
-    pair_class: np.ndarray
-    distance: np.ndarray
-    cluster: np.ndarray
-    attention: np.ndarray
-
-    @classmethod
-    def joined(cls, tables: "Sequence[PairTable]") -> "PairTable":
-        """All pairs of several tables, in order."""
-        return cls(**{f.name: np.concatenate([getattr(table, f.name) for table in tables]) for f in fields(cls)})
-
-    def only(self, chosen: np.ndarray) -> "PairTable":
-        """Some of the pairs, by a mask or by their places."""
-        return PairTable(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
 def models_of(record: RunRecord) -> list[TopicTransformer]:
@@ -253,18 +220,37 @@ def _held_out(record: RunRecord, documents: int) -> HeldOut:
     return held_out(recipe.model_copy(update={"history": history}), topic_model_of(recipe), by_query=False)
 
 
+PLAIN_DOCUMENTS = 1000  # on which the attention of a trained model is read, from its scores
+
+
+def word_scores(record: RunRecord) -> tuple[np.ndarray, np.ndarray]:
+    """Attention scores [seed query key] between words, and how often plain documents of the run's law hold each word.
+
+    counts: float64 [document word], the same documents for all seeds.
+    """
+    recipe = make_recipe(record.config)
+    topic_model = topic_model_of(recipe)
+    words = len(topic_model.vocabulary)
+    drawn = law_of(recipe, topic_model).draw(np.random.default_rng(0), PLAIN_DOCUMENTS)
+    counts = np.zeros((PLAIN_DOCUMENTS, words))
+    np.add.at(counts, (drawn.owner(), drawn.words - 1), 1)
+    return attention_scores(record.weights)[:, 1 : words + 1, 1 : words + 1], counts
+
+
 def pair_tables(record: RunRecord) -> Iterator[PairTable]:
     """Every pair of words of the documents, for each seed, with the attention averaged over layers and heads."""
     for documents, attention in attention_of(record):
         document, query, key = np.nonzero(documents.classes != NO_PAIR)
         words, size = documents.words, documents.words.shape[1]
         yield PairTable(
+            document=document,
+            row=document * size + query,
             query=words[document, query],
             key=words[document, key],
-            row=document * size + query,
             pair_class=documents.classes[document, query, key],
             distance=np.abs(query - key),
-            cluster=document,
+            length=documents.length[document],
+            rank=query + 1,
             attention=attention.mean(axis=(0, 2))[document, query, key][:, None],
         )
 
@@ -296,57 +282,18 @@ class Reading:
 def pretrained_pairs(view: ModelView, corpus: Corpus, reading: Reading, progress: Progress) -> PairTable:
     """Every pair of words that have a topic, read within passages by the first part of the model.
 
-    `attention` has one map a layer and head, and a last one for their mean. `cluster` numbers the articles.
+    `attention` has one map a layer and head, and a last one for their mean. Documents are articles.
     """
     units, _ = sample_units(corpus, "passage", reading.fitted, reading.seed)
     texts = [unit.text for unit in units]
     topics = fit(texts, reading.topics, sweeps=reading.sweeps, seed=reading.seed, progress=progress)
     assignment = assign_words(topics, reading.threshold, stop_words=load_stop_words("en"))
-    units = units[:: max(1, len(units) // reading.read)][: reading.read]
-    aligned, _ = align_units(view.tokenizer, units, max_length=view.max_length)
+    aligned, articles = _aligned(view, units[:: max(1, len(units) // reading.read)][: reading.read])
     lookup = TopicLookup(
         [Configuration(reading.threshold, 0, assignment)],
         [word for unit in aligned for word in unit.words if word is not None],
     )
-    articles = {name: i for i, name in enumerate(dict.fromkeys(unit.document_id for unit in aligned))}
-    article_of = np.array([articles[unit.document_id] for unit in aligned])
-    tables: list[PairTable] = []
-    rows = 0
-    for batch in make_batches(aligned):
-        tables.append(_read_pairs(view, batch, aligned, article_of, lookup, rows))
-        rows += batch.input_ids.numel()
-    return PairTable.joined(tables)
-
-
-def _read_pairs(
-    view: ModelView,
-    batch: Batch,
-    aligned: list[AlignedUnit],
-    article_of: np.ndarray,
-    lookup: TopicLookup,
-    first_row: int,
-) -> PairTable:
-    words = np.full(tuple(batch.input_ids.shape), NOT_A_WORD, dtype=np.int64)
-    for line, number in enumerate(batch.unit_index):
-        words[line][batch.attention_mask[line].numpy().astype(bool)] = lookup.encode(aligned[number].words)
-    place = np.broadcast_to(np.arange(words.shape[1]), words.shape)
-    classes = classify_pairs(Positions(words, lookup.topics(0, words), place))
-    unit, query, key = np.nonzero(np.isin(classes, _CLASSES))
-    part = view.parts[0].name
-    maps: list[np.ndarray] = []
-
-    def on_attention(name: str, _layer: int, attention: torch.Tensor) -> None:
-        if name == part:
-            maps.append(attention.cpu().numpy()[unit, :, query, key].astype(np.float64))
-
-    view.run(batch, on_attention)
-    heads = np.concatenate(maps, axis=1)
-    return PairTable(
-        query=words[unit, query],
-        key=words[unit, key],
-        row=first_row + unit * words.shape[1] + query,
-        pair_class=classes[unit, query, key],
-        distance=np.abs(query - key),
-        cluster=article_of[np.asarray(batch.unit_index)][unit],
-        attention=np.concatenate([heads, heads.mean(axis=1, keepdims=True)], axis=1),
-    )
+    reader = PairReader(view, aligned, articles, lookup, _CLASSES)
+    pairs = PairTable.joined([batch[view.parts[0].name] for batch in reader.read(view, heads=True)])
+    mean = pairs.attention.mean(axis=1, keepdims=True)
+    return replace(pairs, attention=np.concatenate([pairs.attention, mean], axis=1))

@@ -151,8 +151,8 @@ def effect_row(criterion: str | None, quantity: str, effects: Sequence[Effect], 
     total = float(np.mean([effect.se**2 for effect in effects])) + between
     slack = 1 / (effects[0].clusters - 1) + (between / total) ** 2 / max(m - 1, 1)
     error = float(stdtrit(1 / slack, 0.975) * np.sqrt(total))
-    row = exact_row(criterion, quantity, float(values.mean()), **more)
-    return row | {"error": error, "seeds": m, "pairs": effects[0].pairs, "clusters": effects[0].clusters}
+    counts = {"seeds": m, "pairs": effects[0].pairs, "clusters": effects[0].clusters}
+    return exact_row(criterion, quantity, float(values.mean()), error=error, **counts | more)
 
 
 def coverage_row(criterion: str, quantity: str, effects: Sequence[Effect]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import numpy as np
 
 from topicscope.claims.claim import Claim, Row, above, below, measured_row, near, not_run_row
 from topicscope.claims.context import Context
-from topicscope.claims.installed import demo_packages
-from topicscope.claims.pair_attention import PairTable, Reading, pair_tables, pretrained_pairs
+from topicscope.claims.pair_attention import Reading, demo_inputs, pair_tables, pretrained_pairs
 from topicscope.demo import INSTALL, minilm_folder
 from topicscope.errors import InputError
 from topicscope.lab import make_recipe, topic_model_of
+from topicscope.probing.attention import PairTable
 from topicscope.probing.hf import load_model
 from topicscope.records import RunRecord
 from topicscope.text import open_corpus
@@ -189,7 +189,7 @@ def pair_rows(how: str, pairs: PairTable) -> list[Row]:
     }
     values = jackknife(pairs, lambda part: _shares(part, best))
     return [
-        measured_row(criterion, text, [v[name] for v in values], pairs=len(pairs.row)) | {"seeds": None}
+        measured_row(criterion, text, [v[name] for v in values], pairs=len(pairs.row), seeds=None)
         for name, (criterion, text) in texts.items()
     ]
 
@@ -226,7 +226,7 @@ def jackknife(pairs: PairTable, measure: Callable[[PairTable], dict[str, float]]
     Their mean is the estimate with its bias of order 1/G removed, their spread gives its error.
     """
     whole = measure(pairs)
-    parts = [measure(pairs.only(pairs.cluster % _GROUPS != g)) for g in range(_GROUPS)]
+    parts = [measure(pairs.only(pairs.document % _GROUPS != g)) for g in range(_GROUPS)]
     return [{name: _GROUPS * whole[name] - (_GROUPS - 1) * part[name] for name in whole} for part in parts]
 
 
@@ -284,5 +284,5 @@ CLAIM = Claim(
         near("column-sums", "column sums of W_Q in stage one against a random start", 0.25, decisive=False),
     ),
     measure=measure,
-    inputs=demo_packages,
+    inputs=demo_inputs,
 )

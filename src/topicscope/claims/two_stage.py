@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from topicscope.claims.claim import Claim, Row, above, measured_row, near
+from topicscope.claims.claim import Claim, Row, above, exact_row, measured_row, near, setting_of
 from topicscope.claims.context import Context
-from topicscope.lab import SEPARATION, find_stages, make_recipe
+from topicscope.lab import SEPARATION, find_stages
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting
 from topicscope.theory import growth_rates, initial_gradient_norms, stage_one
@@ -24,7 +24,7 @@ def measure(context: Context) -> list[Row]:
 def population_rows(context: Context) -> list[Row]:
     """N = ∞, squared loss, gradient descent: first gradients, stage one, separation and growth of attention."""
     record = context.train("two-stages-population")
-    setting = _setting(record)
+    setting = setting_of(record)
     rows = [_separation("separated", "log10(k2/k1), squared loss, gradient descent, N = ∞", record)]
     return [*rows, *start_rows(context, setting), _growth(record, setting)]
 
@@ -82,12 +82,6 @@ def sampled_rows(context: Context) -> list[Row]:
     return rows
 
 
-def _setting(record: RunRecord) -> Setting:
-    setting = make_recipe(record.config).setting()
-    assert setting is not None
-    return setting
-
-
 def _by_seed(record: RunRecord) -> list[pd.DataFrame]:
     return [rows for _, rows in record.history.groupby("seed")]
 
@@ -116,8 +110,9 @@ def _first_gradients(context: Context, setting: Setting, sigma: float) -> Row:
     squares = measured_row(None, "", first["W_K_grad"].to_numpy() ** 2)
     ratio = float(first["W_V_grad"].mean() / np.sqrt(squares["measured"]))
     theory = float(initial_gradient_norms(setting, sigma).ratio)
-    row = measured_row("gradients", f"‖∇W_V‖ / rms ‖∇W_K‖ at the start, σ = {sigma:g}", [ratio], theory=theory)
-    return row | {"error": ratio * 0.5 * squares["error"] / squares["measured"], "seeds": len(first)}
+    error = ratio * 0.5 * squares["error"] / squares["measured"]
+    quantity = f"‖∇W_V‖ / rms ‖∇W_K‖ at the start, σ = {sigma:g}"
+    return exact_row("gradients", quantity, ratio, theory=theory, error=error, seeds=len(first))
 
 
 def _stage_one(context: Context, setting: Setting) -> list[Row]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from topicscope.claims.claim import Claim, Row, above, below, entry_means, exact_row, measured_row, near
+from topicscope.claims.claim import Claim, Row, above, below, entry_means, exact_row, measured_row, near, setting_of
 from topicscope.claims.context import Context
 from topicscope.lab import make_recipe
 from topicscope.records import RunRecord
@@ -89,10 +89,7 @@ def cross_entropy_rows(context: Context) -> list[Row]:
 
 
 def _theory(record: RunRecord) -> ValueMatrixBlocks:
-    recipe = make_recipe(record.config)
-    setting = recipe.setting()
-    assert setting is not None
-    return value_matrix_blocks(setting, recipe.training.ridge.get("W_V", 0.0))
+    return value_matrix_blocks(setting_of(record), make_recipe(record.config).training.ridge.get("W_V", 0.0))
 
 
 def _entry_rows(
@@ -107,9 +104,7 @@ def _entry_rows(
 
 def _furthest(record: RunRecord, exact: ValueMatrixBlocks) -> Row:
     """Means could hide anything inside a block; the furthest entry of any seed cannot."""
-    setting = make_recipe(record.config).setting()
-    assert setting is not None
-    distance = np.abs(record.weights["W_V"] - exact.matrix(setting)).max() / exact.same
+    distance = np.abs(record.weights["W_V"] - exact.matrix(setting_of(record))).max() / exact.same
     return exact_row("furthest", "largest |W_V - W*| of any entry and seed, in units of W_same", distance)
 
 

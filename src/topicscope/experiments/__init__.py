@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from topicscope.experiments.closed_forms import add_theory, resolve
+    from topicscope.experiments.closed_forms import add_theory, finite_value_matrix, infinite_value_matrix, resolve
     from topicscope.experiments.models import (
         PAPER,
         SMALL_BERT,
         Kind,
         NotHereError,
         Source,
+        demo_versions,
         packaged,
         paper_models,
         sources_of,
@@ -55,7 +56,10 @@ __all__ = [
     "SweepResult",
     "add_theory",
     "changed",
+    "demo_versions",
     "find_recipe",
+    "finite_value_matrix",
+    "infinite_value_matrix",
     "load_spec",
     "make_plan",
     "make_spec",

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.lab import ModelConfig, Recipe, masking_of, shares_topic, topic_model_of
+from topicscope.lab import ModelConfig, Recipe, law_of, masking_of, shares_topic, topic_model_of
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting
 from topicscope.theory import (
+    TopicLaw,
     diagonal_value_matrix,
+    dirichlet_law,
     minimum_norm_value_matrix,
+    moments,
     topicwise_attention_optimum,
     value_matrix_blocks,
     value_matrix_optimum,
@@ -47,6 +50,28 @@ def _closed_form(recipe: Recipe, parameter: str, form: str) -> np.ndarray:
         return np.pad(bias, (0, padding))
     matrix = _value_matrix(recipe, form, infinite, topics)
     return np.pad(matrix, (0, padding))
+
+
+def finite_value_matrix(recipe: Recipe) -> np.ndarray:
+    """The optimal W_V under uniform attention and the squared loss for the recipe's law and length, [out in]."""
+    topic_model, length = topic_model_of(recipe), recipe.data.length
+    assert isinstance(length, int)
+    plain = dirichlet_law(topic_model.alpha)
+    law = TopicLaw(plain.mean, law_of(recipe, topic_model).second_moment(plain.second))
+    seen = moments(replace(_any_setting(recipe), document_length=length), topic_model.phi, law)
+    return np.asarray(seen.cross.T @ np.linalg.pinv(seen.input_second))
+
+
+def infinite_value_matrix(recipe: Recipe) -> np.ndarray:
+    """The optimal W_V of least norm at N = ∞ for the recipe's topics, [out in]; it does not depend on their law."""
+    return np.asarray(minimum_norm_value_matrix(topic_model_of(recipe).phi, _any_setting(recipe)))
+
+
+def _any_setting(recipe: Recipe) -> Setting:
+    """N = ∞; only the number of topics and the masking are used where topics and their law are handed in."""
+    masking = recipe.masking
+    topics = topic_model_of(recipe).num_topics
+    return Setting(topics, 1, 1, masking.p_mask, masking.p_correct, masking.p_random)
 
 
 def _is_regular(topics: TopicModel) -> bool:

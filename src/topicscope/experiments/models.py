@@ -174,6 +174,11 @@ def is_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or "\\" in name or Path(name).is_dir()
 
 
+def demo_versions() -> str:
+    """Versions of what brings MiniLM and the Wikipedia sample; None where one is not installed."""
+    return repr([(name, _version(name)) for name in (PACKAGE, "gensim")])
+
+
 def _versions(packages: Sequence[str]) -> str:
     return " ".join(f"{name}={_version(name)}" for name in packages)
 

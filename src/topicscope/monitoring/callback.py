@@ -1,15 +1,21 @@
 """The monitor as a callback of the Hugging Face Trainer."""
 
 import copy
-import inspect
+import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
-from transformers.trainer_callback import CallbackHandler
 
 from topicscope.errors import InputError
 from topicscope.monitoring.history import MonitorHistory
@@ -18,16 +24,20 @@ from topicscope.monitoring.probe_set import MonitorTopics
 from topicscope.monitoring.schedule import Every, Share
 from topicscope.probing import Documents
 
+_INTEGRATIONS: Any = tuple(INTEGRATION_TO_CALLBACK.values())
+_logger = logging.getLogger(__name__)
+
 
 class TopicStructureCallback(TrainerCallback):
     """Logs the topic structure of a model while a `Trainer` trains it.
 
-        trainer.add_callback(TopicStructureCallback(topics="words.csv", documents="texts.jsonl"))
+        trainer.add_callback(TopicStructureCallback(topics="words.csv", documents="texts.jsonl", trainer=trainer))
 
-    Numbers go to what the Trainer reports to (TensorBoard, MLflow, …) under names such as
-    topics/layer_03/attention_ratio, and to topic_structure.jsonl in `out`, the Trainer's output folder unless given.
-    tokenizer: the Trainer's processing_class unless given. The planned steps are the Trainer's, and a run that resumes
-    from a checkpoint continues its history. Everything else as in `TopicStructureMonitor`.
+    Numbers go to topic_structure.jsonl in `out`, the Trainer's output folder unless given, and to what the Trainer
+    reports to (TensorBoard, MLflow, …) under names such as topics/layer_03/attention_ratio.
+    trainer: the Trainer whose integrations get the numbers; it may be set later, as `callback.trainer`. tokenizer: the
+    Trainer's processing_class unless given. The planned steps are the Trainer's, and a run that resumes from a
+    checkpoint continues its history. Everything else as in `TopicStructureMonitor`.
 
     Raises:
         InputError: topics, documents or options that cannot be used.
@@ -38,6 +48,7 @@ class TopicStructureCallback(TrainerCallback):
         topics: MonitorTopics,
         documents: Documents,
         *,
+        trainer: Trainer | None = None,
         every: Every = "log",
         budget: Share = "2%",
         on_error: str = "log",
@@ -53,6 +64,7 @@ class TopicStructureCallback(TrainerCallback):
         found = Settings.checked(topics, documents, **options, log=log)
         self._options = options | {"topics": found.given, "documents": found.corpus}
         self._user_log = log
+        self.trainer = trainer
         self._out, self._tokenizer = out, tokenizer
         self.monitor: TopicStructureMonitor | None = None
 
@@ -73,6 +85,12 @@ class TopicStructureCallback(TrainerCallback):
         """Prepare documents and topics, and measure the start."""
         if not state.is_world_process_zero:
             return
+        if self.trainer is None and args.report_to:
+            _logger.warning(
+                "topic structure goes to a file, not to %s: give TopicStructureCallback(…, trainer=trainer), or set "
+                "callback.trainer before trainer.train()",
+                ", ".join(args.report_to),
+            )
         tokenizer = self._tokenizer or _tokenizer_in(kwargs.get("processing_class"))
         model: Any = kwargs.get("model")
         self.monitor = TopicStructureMonitor(
@@ -107,8 +125,10 @@ class TopicStructureCallback(TrainerCallback):
         metrics: Mapping[str, float],
     ) -> None:
         """Hand numbers to the integrations alone: Trainer.log would reset what is due, and fill progress bars."""
-        for reporter in _reporters():
-            reporter.on_log(args, state, copy.copy(control), logs=dict(metrics), model=model)
+        callbacks = [] if self.trainer is None else self.trainer.callback_handler.callbacks
+        for reporter in callbacks:
+            if isinstance(reporter, _INTEGRATIONS):
+                reporter.on_log(args, state, copy.copy(control), logs=dict(metrics), model=model)
         if self._user_log is not None:
             self._user_log(step, metrics)
 
@@ -116,15 +136,3 @@ class TopicStructureCallback(TrainerCallback):
 def _tokenizer_in(processor: Any) -> PreTrainedTokenizerBase | None:
     found = getattr(processor, "tokenizer", processor)
     return found if isinstance(found, PreTrainedTokenizerBase) else None
-
-
-def _reporters() -> list[TrainerCallback]:
-    """The Trainer's integrations. Its events do not say who else listens; the handler that calls us does."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        handler = frame.f_locals.get("self")
-        if isinstance(handler, CallbackHandler):
-            kinds: Any = tuple(INTEGRATION_TO_CALLBACK.values())
-            return [callback for callback in handler.callbacks if isinstance(callback, kinds)]
-        frame = frame.f_back
-    return []

@@ -4,17 +4,15 @@ Probe every checkpoint of a training run with the same documents and topics.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from topicscope.errors import InputError, RunError, TopicscopeError
 from topicscope.monitoring.series import RECORD, RESULTS, CheckpointSeries, frame_of, series_rows
 from topicscope.probing import (
     Documents,
-    FittedTopics,
-    Given,
     ProbeOptions,
     TopicSource,
     corpus_of,
@@ -28,7 +26,7 @@ from topicscope.probing.hf import load_model, pinned
 from topicscope.probing.results import ProbeResult
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import SERIES, growing_run, output_path, read_json
-from topicscope.text import Corpus, split_words
+from topicscope.text import split_words
 
 CheckpointSource = str | Path | Sequence[str | Path]
 
@@ -117,13 +115,6 @@ def _slug(name: str) -> str:
 _TASK = "checkpoints"
 
 
-class Again(NamedTuple):
-    """What to do with what is there, and with what cannot be read; see `probe_checkpoints`."""
-
-    on_error: str
-    resume: bool
-
-
 def probe_checkpoints(
     checkpoints: CheckpointSource,
     documents: Documents = "wikipedia-sample",
@@ -169,58 +160,36 @@ def probe_checkpoints(
         "topics": identity_of(source),
         "options": chosen.model_dump(mode="json") | {"device": device, "dtype": dtype},
     }
-    loading = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
-    again = Again(on_error, resume)
+    loading: dict[str, Any] = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
     read = [*paths_of(documents, None), *(Path(each.model) for each in found if Path(each.model).exists())]
     read += [Path(topics)] if isinstance(topics, (str, Path)) else []
-    with growing_run(folder, SERIES, resume=resume, overwrite=overwrite, inputs=read) as run:
-        series = _probe_all(found, corpus, source, run.folder, settings, loading, options, again, progress, command)
-        run.keep = series.interrupted
-    return replace(series, folder=run.folder)
-
-
-def _probe_all(
-    found: tuple[Checkpoint, ...],
-    corpus: Corpus,
-    source: Given,
-    folder: Path,
-    settings: Mapping[str, Any],
-    loading: Mapping[str, Any],
-    options: Mapping[str, Any],
-    again: Again,
-    progress: Progress | None,
-    command: str | None,
-) -> CheckpointSeries:
-    chosen = ProbeOptions.checked(**options)
-    if again.resume and folder.is_dir() and any(folder.iterdir()):
-        _require_same(folder, settings)
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-    series = _Series(found, folder, settings, command)
-    series.written()  # before anything is kept that only these settings make
     shown = SilentProgress() if progress is None else progress
-    fitted = topics_from(source, corpus, chosen, split_words, shown, folder)
-    with tracked(shown, _TASK, len(found), "checkpoints"):
-        for number, checkpoint in enumerate(found):
-            try:
-                result = _probed(checkpoint, corpus, fitted, folder, loading, options)
-            except RunError:
-                raise
-            except TopicscopeError as error:
-                if again.on_error == "stop":
-                    raise _named(checkpoint, error) from error
-                series.skipped(checkpoint, error)
-            except KeyboardInterrupt:
-                return series.written(interrupted=True)
-            else:
-                if result.interrupted:
-                    return series.written(interrupted=True)
-                series.measured(checkpoint, result)
-            series.written()
-            shown.update(_TASK, number + 1)
-    if series.first_error is not None and not series.rows:
-        raise _named(*series.first_error) from series.first_error[1]
-    return series.written()
+    with growing_run(folder, SERIES, resume=resume, overwrite=overwrite, inputs=read) as run:
+        if resume and run.folder.is_dir() and any(run.folder.iterdir()):
+            _require_same(run.folder, settings)
+        run.folder.mkdir(parents=True, exist_ok=True)
+        series = _Series(found, run.folder, settings, command)
+        series.written()  # before anything is kept that only these settings make
+        fitted = topics_from(source, corpus, chosen, split_words, shown, run.folder)
+
+        def probed(checkpoint: Checkpoint) -> ProbeResult:
+            """Its finished result, or a probe of it, from where an earlier one was stopped."""
+            # Loaded here, so that what cannot be read is known before a folder is made for it.
+            view = load_model(checkpoint.model, **loading)
+            revision = checkpoint.model.partition("@")[2] or None
+            return probe(
+                view,
+                documents=corpus,
+                topics=fitted.word_list or fitted.topics,
+                out=run.folder / RESULTS / checkpoint.name,
+                resume=True,
+                **{**loading, "revision": revision},
+                **options,
+            )
+
+        finished = series.made(probed, shown, skip=on_error == "skip")
+        run.keep = finished.interrupted
+    return replace(finished, folder=run.folder)
 
 
 class _Series:
@@ -233,52 +202,51 @@ class _Series:
             each.name: {"name": each.name, "model": each.model, "step": each.step, "status": "waiting"}
             for each in found
         }
-        self._folder, self._settings, self._command = folder, settings, command
+        self._found, self._folder, self._settings, self._command = found, folder, settings, command
         self._name = Path(found[0].model.partition("@")[0]).resolve().parent.name
         if "@" in found[0].model:
             self._name = found[0].model.partition("@")[0]
-        self.rows: list[dict[str, Any]] = []
-        self.first_error: tuple[Checkpoint, TopicscopeError] | None = None
+        self._rows: list[dict[str, Any]] = []
 
-    def measured(self, checkpoint: Checkpoint, result: ProbeResult) -> None:
+    def made(self, probed: Callable[[Checkpoint], ProbeResult], progress: Progress, *, skip: bool) -> CheckpointSeries:
+        """Every checkpoint in its turn, the series written after each; skip: those that cannot be read are left out."""
+        first_error: tuple[Checkpoint, TopicscopeError] | None = None
+        with tracked(progress, _TASK, len(self._found), "checkpoints"):
+            for number, checkpoint in enumerate(self._found):
+                try:
+                    result = probed(checkpoint)
+                except RunError:
+                    raise
+                except TopicscopeError as error:
+                    if not skip:
+                        raise _named(checkpoint, error) from error
+                    first_error = first_error or (checkpoint, error)
+                    self._status[checkpoint.name] |= {"status": "skipped", "reason": str(error)}
+                except KeyboardInterrupt:
+                    return self.written(interrupted=True)
+                else:
+                    if result.interrupted:
+                        return self.written(interrupted=True)
+                    self._measured(checkpoint, result)
+                self.written()
+                progress.update(_TASK, number + 1)
+        if first_error is not None and not self._rows:
+            raise _named(*first_error) from first_error[1]
+        return self.written()
+
+    def _measured(self, checkpoint: Checkpoint, result: ProbeResult) -> None:
         where = {"checkpoint": checkpoint.name, "step": checkpoint.step}
-        self.rows += [where | row for row in series_rows(result)]
+        self._rows += [where | row for row in series_rows(result)]
         kept = {"weights_hash": result.model["weights_hash"], "headline": str(result)}
         self._status[checkpoint.name] |= {"status": "measured", **kept}
-
-    def skipped(self, checkpoint: Checkpoint, error: TopicscopeError) -> None:
-        self.first_error = self.first_error or (checkpoint, error)
-        self._status[checkpoint.name] |= {"status": "skipped", "reason": str(error)}
 
     def written(self, *, interrupted: bool = False) -> CheckpointSeries:
         states = tuple(self._status.values())
         series = CheckpointSeries(
-            self._name, frame_of(self.rows), states, self._settings, self._folder, self._command, interrupted
+            self._name, frame_of(self._rows), states, self._settings, self._folder, self._command, interrupted
         )
         series.write(self._folder)
         return series
-
-
-def _probed(
-    checkpoint: Checkpoint,
-    corpus: Corpus,
-    fitted: FittedTopics,
-    folder: Path,
-    loading: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> ProbeResult:
-    """The finished result of a checkpoint, or a probe of it, from where an earlier one was stopped."""
-    # Loaded here, so that what cannot be read is known before a folder is made for it.
-    view = load_model(checkpoint.model, **loading)
-    return probe(
-        view,
-        documents=corpus,
-        topics=fitted.word_list or fitted.topics,
-        out=folder / RESULTS / checkpoint.name,
-        resume=True,
-        **{**loading, "revision": checkpoint.model.partition("@")[2] or None},
-        **options,
-    )
 
 
 def _require_same(folder: Path, settings: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@
 | --- | --- |
 | run | a beginning at `start_step` (0, or where training was resumed), the model, the topics, the documents |
 | measurement | `step`, `seconds`, `documents`, `units`, rows of `embeddings` and `layers` (see `measurement.Meter`) |
-| note | what was thinned, left out or went wrong, at `step` |
+| note | what was skipped or went wrong, at `step` |
 
 Nothing is ever rewritten. A run that begins at step s makes what was measured after s (for s = 0 everything) the
 history of another run; `load` leaves it out and counts it. A line that a killed process left unfinished is skipped and

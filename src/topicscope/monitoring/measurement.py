@@ -23,7 +23,6 @@ Axes: b unit of the batch, h head, q query, k key, e layer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from safetensors.torch import save_file
 
 from topicscope.errors import UnsupportedModelError
 from topicscope.monitoring.probe_set import ProbeSet
-from topicscope.probing.attention import NUM_BINS, TopicLookup, distance_bin, pair_codes, text_side
+from topicscope.probing.attention import NUM_BINS, PairReader, PairTable, TopicLookup, distance_bin
 from topicscope.probing.circuits import attention_weights, circuit_factors
 from topicscope.probing.embeddings import KINDS, embedding_similarity
 from topicscope.probing.hf import ModelView, PartSpec
@@ -47,7 +46,7 @@ from topicscope.probing.statistics import (
     frequency_bands,
     ratio_of_means,
 )
-from topicscope.probing.tokens import AlignedUnit, Batch, make_batches, tokens_at_once, word_token_ids
+from topicscope.probing.tokens import AlignedUnit, word_token_ids
 from topicscope.topics import PairClass
 
 START_FILE = "topic_structure_start.safetensors"
@@ -94,21 +93,8 @@ def _rows(view: ModelView, kept: Any) -> Iterator[dict[str, Any]]:
         return
 
 
-_FEATURE = {PairClass.same_word: 0, PairClass.same_topic: 1, PairClass.different_topic: 2}
-
-
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """Pairs of positions of one batch and part: where they stand in attention [b q k], and what they are."""
-
-    place: Int[np.ndarray, "pair"]
-    kind: Int[np.ndarray, "pair"]  # 0 a word with itself, 1 other words of one topic, 2 different topics
-    document: Int[np.ndarray, "pair"]
-    scale: Float[np.ndarray, "pair"]  # L/100
-    own_scale: Float[np.ndarray, "pair"]  # (i+1)/100
-    distance: Int[np.ndarray, "pair"]
-    words: Int[np.ndarray, "pair"]  # smaller word · number of words + larger word
-    query: Int[np.ndarray, "pair"]  # b · positions + q
+# In this order: a word with itself, other words of one topic, words of different topics.
+_KINDS = (PairClass.same_word, PairClass.same_topic, PairClass.different_topic)
 
 
 class AttentionReader:
@@ -123,8 +109,7 @@ class AttentionReader:
     ) -> None:
         self.units = len(units)
         self.documents = int(document_of.max()) + 1
-        batches = make_batches(units, max_tokens=tokens_at_once(view.device))
-        self._prepared = [(batch, _pairs_of(view, batch, units, document_of, lookup)) for batch in batches]
+        self._pairs = PairReader(view, units, document_of, lookup, _KINDS)
         self._lookup = lookup
 
     def read(self, view: ModelView) -> Iterator[dict[str, Any]]:
@@ -133,54 +118,36 @@ class AttentionReader:
         Raises:
             RunError: see `ModelView.run`.
         """
-        gathered: dict[tuple[str, int], list[np.ndarray]] = {}
-        kept: dict[str, list[tuple[_Pairs, np.ndarray]]] = {part.name: [] for part in view.parts}
-        lost = dict.fromkeys(kept, 0)
-        for batch, pairs in self._prepared:
-            found: dict[tuple[str, int], np.ndarray] = {}
-
-            def hear(part: str, layer: int, attention: torch.Tensor, pairs: Any = pairs, found: Any = found) -> None:
-                place = torch.from_numpy(pairs[part].place).to(attention.device)
-                found[part, layer] = attention.mean(1).flatten()[place].double().cpu().numpy()
-
-            rows = view.run(batch, hear)
-            for name, broken in rows.not_a_number.items():
-                keep = ~broken.flatten().cpu().numpy()[pairs[name].query]
-                lost[name] += int(broken.sum())
-                kept[name].append((pairs[name], keep))
-            for (name, layer), values in found.items():
-                gathered.setdefault((name, layer), []).append(values[kept[name][-1][1]])
+        batches = list(self._pairs.read(view))
         for part in view.parts:
-            pairs_of_part = _joined(kept[part.name])
-            x = np.stack([np.concatenate(gathered[part.name, layer]) for layer in part.layers])
-            yield from self._rows(part, pairs_of_part, x, lost[part.name])
+            yield from self._rows(part, PairTable.joined([batch[part.name] for batch in batches]))
 
-    def _rows(
-        self, part: PartSpec, pairs: _Pairs, x: Float[np.ndarray, "layer pair"], lost: int
-    ) -> Iterator[dict[str, Any]]:
-        scaled = x * pairs.scale
+    def _rows(self, part: PartSpec, pairs: PairTable) -> Iterator[dict[str, Any]]:
+        scaled = pairs.attention.T * (pairs.length / 100)
         # In a causal part what a place can see differs from place to place, which is no matter of topics.
-        z, banded = self._z(pairs, x * pairs.own_scale if part.causal else scaled)
+        corrected = pairs.attention.T * (pairs.rank / 100) if part.causal else scaled
+        z, banded = self._z(pairs, corrected)
         for number, layer in enumerate(part.layers):
             row = {"part": part.name, "layer": layer} | _means(pairs, scaled[number], self.documents)
-            row |= {"z": float(z[number]), "z_banded": float(banded[number]), "rows_not_a_number": lost}
+            row |= {"z": float(z[number]), "z_banded": float(banded[number]), "rows_not_a_number": pairs.nan_rows}
             if part.causal:
-                corrected = _means(pairs, x[number] * pairs.own_scale, self.documents)
+                by_row = _means(pairs, corrected[number], self.documents)
                 row |= {
-                    f"{name}_position_corrected{end}": corrected[f"{name}{end}"]
+                    f"{name}_position_corrected{end}": by_row[f"{name}{end}"]
                     for name in ("ratio", "ratio_distinct")
                     for end in ("", "_se")
                 }
             yield row
 
     def _z(
-        self, pairs: _Pairs, x: Float[np.ndarray, "layer pair"]
+        self, pairs: PairTable, x: Float[np.ndarray, "layer pair"]
     ) -> tuple[Float[np.ndarray, "layer"], Float[np.ndarray, "layer"]]:
-        chosen = pairs.kind > 0
-        distance, codes = pairs.distance[chosen], pairs.words[chosen]
-        used, place = np.unique(np.divmod(codes, len(self._lookup.words)), return_inverse=True)
+        chosen = pairs.pair_class != PairClass.same_word
         if not chosen.any():
             return np.full(len(x), np.nan), np.full(len(x), np.nan)
+        distance = distance_bin(pairs.distance[chosen])
+        words = np.sort([pairs.query[chosen], pairs.key[chosen]], axis=0)
+        used, place = np.unique(words, return_inverse=True)
         first, second = place.reshape(2, -1)
         number = np.bincount(distance, minlength=NUM_BINS)
         expected = [np.bincount(distance, v, NUM_BINS) / np.maximum(number, 1) for v in x[:, chosen]]
@@ -193,9 +160,9 @@ class AttentionReader:
         return z, z if bands is None else banded  # too few words for two bands: the tests are one
 
 
-def _means(pairs: _Pairs, x: Float[np.ndarray, "pair"], documents: int) -> dict[str, float]:
+def _means(pairs: PairTable, x: Float[np.ndarray, "pair"], documents: int) -> dict[str, float]:
     """Sums and counts by document and kind become means, ratios and their errors."""
-    flat = pairs.document * 3 + pairs.kind
+    flat = pairs.document * 3 + np.searchsorted(_KINDS, pairs.pair_class)
     sums, counts = (np.bincount(flat, w, documents * 3).reshape(-1, 3).astype(np.float64) for w in (x, np.ones_like(x)))
     moments = Moments.empty(6).add(np.concatenate([sums, counts], 1))
     paired = ratio_of_means(moments, [0, 1], [3, 4], [2], [5])
@@ -222,50 +189,14 @@ def _means(pairs: _Pairs, x: Float[np.ndarray, "pair"], documents: int) -> dict[
     }
 
 
-def _pairs_of(
-    view: ModelView,
-    batch: Batch,
-    units: Sequence[AlignedUnit],
-    document_of: Int[np.ndarray, "unit"],
-    lookup: TopicLookup,
-) -> dict[str, _Pairs]:
-    side = text_side([units[i] for i in batch.unit_index], batch.attention_mask, lookup)
-    document, length = document_of[list(batch.unit_index)], batch.attention_mask.sum(1).numpy()
-    found = {}
-    for part in view.parts:
-        query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
-        codes = pair_codes(query, key, causal=part.causal)[:, 0].numpy()
-        unit, row, column = np.nonzero(np.isin(codes, [int(k) for k in _FEATURE]))
-        kind = np.zeros(len(PairClass), dtype=np.int64)
-        kind[[int(k) for k in _FEATURE]] = list(_FEATURE.values())
-        words = query.words.numpy()[unit, row], key.words.numpy()[unit, column]
-        apart = np.abs(query.place.numpy()[unit, row] - key.place.numpy()[unit, column])
-        found[part.name] = _Pairs(
-            place=(unit * codes.shape[1] + row) * codes.shape[2] + column,
-            kind=kind[codes[unit, row, column]],
-            document=document[unit],
-            scale=length[unit] / 100,
-            own_scale=query.rank.numpy()[unit, row] / 100,
-            distance=distance_bin(apart),
-            words=np.minimum(*words) * len(lookup.words) + np.maximum(*words),
-            query=unit * codes.shape[1] + row,
-        )
-    return found
-
-
-def _joined(parts: Sequence[tuple[_Pairs, np.ndarray]]) -> _Pairs:
-    names = _Pairs.__dataclass_fields__
-    return _Pairs(**{name: np.concatenate([getattr(pairs, name)[keep] for pairs, keep in parts]) for name in names})
-
-
 EMBEDDING_FIELDS = ("same", "different", "difference", "difference_se", "ratio", "z", "z_banded")
 
 
 class Meter:
-    """Measures one model again and again; `documents` of the set take part."""
+    """Measures one model again and again."""
 
-    def __init__(self, view: ModelView, probe_set: ProbeSet, *, documents: int | None = None) -> None:
-        self.view, self._set = view, probe_set
+    def __init__(self, view: ModelView, probe_set: ProbeSet) -> None:
+        self.view = view
         assignment = probe_set.assignment
         tokens = word_token_ids(view.tokenizer, assignment.words)
         self.words = tuple(word for word in assignment.words if word in tokens.found)
@@ -276,18 +207,7 @@ class Meter:
         bands = frequency_bands(self._frequencies)
         self._banded = bands is not None
         self._word_pairs = WordPairs(self._membership, bands)
-        self._attention: AttentionReader
-        self.take(probe_set.documents if documents is None else documents)
-
-    def take(self, documents: int) -> None:
-        """From now on only the first `documents` documents are read."""
-        self.documents = documents
-        self._attention = AttentionReader(self.view, *self._set.beginning(documents), self._set.lookup)
-
-    @property
-    def units(self) -> int:
-        """How many units are read."""
-        return self._attention.units
+        self._attention = AttentionReader(view, probe_set.units, probe_set.document_of, probe_set.lookup)
 
     def measure(self, start: Path | None, output_embeddings: Float[torch.Tensor, "token d"] | None) -> dict[str, Any]:
         """{"documents", "units", "embeddings": one row per kind, "layers": one row per part and layer}.
@@ -307,8 +227,8 @@ class Meter:
                 kept |= {prefix + name: value for name, value in row.items()}
         embeddings = list(self._embeddings())
         return {
-            "documents": self.documents,
-            "units": self.units,
+            "documents": self._attention.documents,
+            "units": self._attention.units,
             "embeddings": embeddings,
             "layers": [*layers.values()],
         }

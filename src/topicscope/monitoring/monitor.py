@@ -7,10 +7,9 @@ One run that is measured: what is set up once, when the next measurement is, and
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,7 +29,7 @@ from topicscope.monitoring.history import (
 from topicscope.monitoring.isolation import is_first_process, synchronise, untouched, unwrapped
 from topicscope.monitoring.measurement import START_FILE, Meter, flat_metrics, save_start
 from topicscope.monitoring.probe_set import MonitorTopics, ProbeSet, prepare, read_given
-from topicscope.monitoring.schedule import Budget, Every, Plan, Share, grid, share_of
+from topicscope.monitoring.schedule import Budget, Every, Share, grid, share_of
 from topicscope.probing import Documents, Given, corpus_of
 from topicscope.probing.hf import ModelView, view_model
 from topicscope.records import now
@@ -117,15 +116,14 @@ class Session:
                 seed=settings.seed,
             )
             kept, spent = _earlier(out / HISTORY_FILE, start_step)
-            # A resumed run goes on with as many documents as it had come down to.
-            documents = min([found.documents, *(int(row["documents"]) for row in kept.values())])
-            self._meter = Meter(self._view, found, documents=documents)
+            self._meter = Meter(self._view, found)
             if start_step == 0:
                 self._start.unlink(missing_ok=True)
                 save_start(self._view, self._start)
         self.measured = set(kept)
         self._writer = HistoryWriter(out / HISTORY_FILE)
-        self._said = ("", documents)
+        self._skipped = 0
+        self._grid = grid(settings.every, budget.total)
         seconds = time.perf_counter() - begun
         budget.spent += spent + seconds
         self._writer.write("run", self._description(found, start_step, seconds))
@@ -135,16 +133,11 @@ class Session:
         """After `step` updates: measure if the step is due and the budget affords it."""
         if self.due is None or step < self.due:
             return
-        begun = time.perf_counter()
-        plan = self._budget.plan(step, self._remaining(step), self._meter.documents)
-        self._say(plan, step)
-        if plan.documents < self._meter.documents and plan.steps:
-            self._meter.take(plan.documents)
-        later = [s for s in plan.steps if s > step]
-        self.due = later[0] if later else next(self._grid_after(step), None)
-        self._budget.spent += time.perf_counter() - begun
-        if plan.steps[:1] == (step,):
+        self.due = next((due for due in self._grid if due > step), None)
+        if self._budget.affords(step):
             self.measure(step)
+        else:
+            self._skip(step)
 
     def measure(self, step: int) -> None:
         """Measure and write, unless the step is in the history."""
@@ -159,33 +152,32 @@ class Session:
             self.measured.add(step)
             if self._settings.log is not None:
                 self._settings.log(step, flat_metrics(row))
-        self._budget.measured(self._meter.documents, time.perf_counter() - begun)
+        self._budget.measured(time.perf_counter() - begun)
 
-    def affords_one_more(self, step: int) -> bool:
-        """Whether a measurement is within the budget."""
-        return self._budget.cost(self._meter.documents) <= self._budget.left(step)
+    def finish(self, step: int, *, measure: bool) -> None:
+        """No step is due any more; measure: the last one, if the budget affords it."""
+        self.due = None
+        if measure and self._budget.affords(step, last=True):
+            self.measure(step)
+        if self._skipped:
+            self._writer.write("note", {"step": step, "skipped": self._skipped, "text": "over the budget of time"})
+            self._skipped = 0
 
     def failed(self, step: int, error: Exception, *, give_up: bool) -> None:
         """Keep that `step` was not measured, and why; go on with the next step of the grid, or not at all."""
-        self.due = None if give_up else next(self._grid_after(step), None)
+        if give_up:
+            self.due = None
         with suppress(OSError):  # a full disk may be why
             self._writer.write("note", {"step": step, "failure": f"{type(error).__name__}: {error}"})
 
-    def _grid_after(self, step: int) -> Iterator[int]:
-        return (s for s in grid(self._settings.every, self._budget.total) if s > step)
-
-    def _remaining(self, step: int) -> Iterator[int]:
-        return chain([step], self._grid_after(step))
-
-    def _say(self, plan: Plan, step: int) -> None:
-        """Log and keep what the budget takes away, when it begins to and whenever it takes documents or all."""
-        said = ("" if not plan.left_out else "some" if plan.steps else "all", plan.documents)
-        if not plan.left_out or said == self._said:
-            return
-        self._said = said
-        text = f"within {self._budget.share or 0:.1%} of the planned run's time there is no room for {plan.left_out}"
-        _logger.warning("topic structure, step %d: %s", step, text)
-        self._writer.write("note", {"step": step, "thinned": plan.left_out, "text": text})
+    def _skip(self, step: int) -> None:
+        """Count a step that the budget does not afford; the first one is logged."""
+        self._skipped += 1
+        if self._skipped == 1:
+            share = f"{self._budget.share or 0:.1%} of the run's time"
+            text = f"not measured within {share}, nor further steps until it affords them; budget=None measures all"
+            _logger.warning("topic structure, step %d: %s", step, text)
+            self._writer.write("note", {"step": step, "text": text})
 
     def _description(self, found: ProbeSet, start_step: int, seconds: float) -> dict[str, Any]:
         return {
@@ -237,8 +229,8 @@ class TopicStructureMonitor:
     total_steps: planned updates. None: the run so far stands for the planned run, so that a measurement waits until
         the budget affords it.
     every: "log", a grid of √2-fold steps, or every so many. The start is always measured, and so is the last step.
-    budget: the most of the run's time that measurements, the set-up included, may take; None: no bound. What is thinned
-        is logged and stands in the history. The measurement at the start is always made, and counts.
+    budget: the most of the run's time that measurements, the set-up included, may take; None: no bound. Steps that it
+        does not afford are skipped; this is logged, and the history has their number. The start is always measured.
     on_error: "log": a failure is logged once and training goes on; "raise": it is raised.
     start_step: updates that were made before (training resumed from a checkpoint). What was measured later is left.
     threshold: ambiguity threshold, see `probe`; None: 0.001, or what makes 20 words a topic in a small vocabulary.
@@ -282,7 +274,7 @@ class TopicStructureMonitor:
         )
         self._on_error, self._failures = settings.on_error, 0
         self._path, self._done = Path(out) / HISTORY_FILE, start_step
-        self._budget = Budget(settings.share, total_steps)
+        self._budget = Budget(settings.share, total_steps, every)
         self._session: Session | None = None
 
         def set_up() -> None:
@@ -312,9 +304,8 @@ class TopicStructureMonitor:
         session = self._session
         if session is None:
             return None
-        if measure and self._failures < _MOST_FAILURES and session.affords_one_more(self._done):
-            self._guarded(lambda: session.measure(self._done))
-        session.due = None
+        measure = measure and self._failures < _MOST_FAILURES
+        self._guarded(lambda: session.finish(self._done, measure=measure))
         return self.history
 
     def __enter__(self) -> "TopicStructureMonitor":

@@ -27,8 +27,8 @@ MonitorTopics = TopicSource | Mapping[str, Sequence[str]]
 class ProbeSet:
     """Units of a seeded sample of the documents, aligned with the tokenizer, and the topics of their words.
 
-    units: in an order in which every beginning is a sample of the documents. document_of [unit]: number of its
-    document, in that order. counts: occurrences of each word in the sample. left_out: what does not take part, by name.
+    document_of [unit]: number of its document. counts: occurrences of each word in the sample. left_out: what does not
+    take part, by name.
     """
 
     units: tuple[AlignedUnit, ...]
@@ -47,11 +47,6 @@ class ProbeSet:
     def assignment(self) -> TopicAssignment:
         """Which words belong to which topic."""
         return self.lookup.configurations[0].assignment
-
-    def beginning(self, documents: int) -> tuple[tuple[AlignedUnit, ...], np.ndarray]:
-        """The units of the first `documents` documents, and the documents' numbers."""
-        end = int(np.searchsorted(self.document_of, documents))
-        return self.units[:end], self.document_of[:end]
 
 
 def read_given(topics: MonitorTopics) -> Given:

@@ -1,28 +1,28 @@
-"""When to measure, and what a share of the planned run's time buys.
+"""When to measure: a grid of steps, and a cap on the share of the run's time.
 
-    allowed = share · (planned steps) · (median seconds of a step),   spent = all seconds used so far, set-up included
+A step of the grid is measured if what was spent so far (set-up included), with one more measurement that takes as long
+as the last one, stays within the part of the allowance that falls to the grid up to this step:
 
-Before each measurement what is left is set against what the remaining ones would cost. While it does not suffice, the
-grid is thinned, down to `FEW_POINTS` or half of what remains; then the document set, down to `FEW_DOCUMENTS`, for good;
-then the grid again, in the end to nothing. What was thinned is said. The first steps of a run take longer (memory,
-compilation), which would make the run look longer than it is: the median is used, and before `SURE` steps a quarter of
-the shortest, by which a measurement is made or put off, and nothing thinned.
+    spent + cost ≤ (allowance - cost) · points of the grid reached / all its points,
+    allowance = share · planned steps · median seconds of a step.
+
+So measurements that are too dear for every point are spread over the whole grid, and the last point, for which one cost
+is set aside, has its own. The first steps of a run take longer (memory, compilation), which would make the run look
+longer than it is: before `SURE` steps a quarter of the shortest is taken for the median. Where the number of steps is
+not planned, spent + cost ≤ share · seconds of all steps so far.
 """
 
 import math
 import statistics
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
-from typing import NamedTuple
 
 from topicscope.errors import InputError
 
 Every = str | int  # "log", or a number of steps
 Share = str | float | int | None
 POINTS_PER_DOUBLING = 2
-FEW_POINTS, FEW_DOCUMENTS = 10, 10
-_MOST_POINTS = 10_000
 _RECENT = 101
 SURE = 5
 
@@ -71,35 +71,26 @@ def share_of(budget: Share) -> float | None:
     return share
 
 
-class Plan(NamedTuple):
-    """What is affordable: steps still to be measured, and how many documents are read. left_out: what is not, or ""."""
-
-    steps: tuple[int, ...]
-    documents: int
-    left_out: str
-
-
 class Budget:
-    """Keeps account of the time of the run and of the measurements.
+    """Keeps account of the time of the run and of its measurements.
 
-    share: see `share_of`. total: planned steps, or None: then the run so far stands for the planned run, so that its
-    measurements are spaced by their cost. spent: seconds used before (a resumed run).
+    share: see `share_of`. total: planned steps, or None. spent: seconds used before (a resumed run).
     """
 
-    def __init__(self, share: float | None, total: int | None, spent: float = 0.0) -> None:
+    def __init__(self, share: float | None, total: int | None, every: Every = "log", spent: float = 0.0) -> None:
         self.share, self.total, self.spent = share, total, spent
+        self._grid = () if total is None else tuple(grid(every, total))
+        self._cost = 0.0
         self._steps: deque[float] = deque(maxlen=_RECENT)
-        # (documents, seconds) of the measurements
-        self._costs: list[tuple[int, float]] = []
 
     def step_took(self, seconds: float) -> None:
         """One update of the training, without what was measured in it."""
         self._steps.append(seconds)
 
-    def measured(self, documents: int, seconds: float) -> None:
+    def measured(self, seconds: float) -> None:
         """One measurement."""
         self.spent += seconds
-        self._costs.append((documents, seconds))
+        self._cost = seconds
 
     @property
     def step_seconds(self) -> float:
@@ -108,54 +99,14 @@ class Budget:
             return math.nan
         return min(self._steps) / 4 if len(self._steps) < SURE else statistics.median(self._steps)
 
-    def left(self, done: int) -> float:
-        """Seconds that may still be used; infinite without a bound, or before any step was timed."""
+    def affords(self, step: int, *, last: bool = False) -> bool:
+        """Whether a measurement after `step` updates is within the share; always before any step was timed.
+
+        last: nothing will be measured after it, as after all planned steps.
+        """
         if self.share is None or not self._steps:
-            return math.inf
-        return self.share * (self.total or done) * self.step_seconds - self.spent
-
-    def cost(self, documents: int) -> float:
-        """Expected seconds of a measurement: a fifth of the last one's is taken for fixed, the rest for the documents.
-
-        Once sizes differ, what they took says how much is fixed.
-        """
-        if not self._costs:
-            return 0.0
-        known = dict(self._costs)
-        count, seconds = self._costs[-1]
-        fixed = 0.2 * seconds
-        if len(known) > 1:
-            (n1, s1), (n2, s2) = sorted(known.items())[0], sorted(known.items())[-1]
-            fixed = min(max(s1 - n1 * (s2 - s1) / (n2 - n1), 0.0), seconds)
-        return fixed + (seconds - fixed) * documents / count
-
-    def plan(self, done: int, remaining: Iterator[int], documents: int) -> Plan:
-        """What of the `remaining` steps, the first of which is `done`, can be afforded with at most so many documents.
-
-        Of two steps or more the first and the last are kept; a single one is the last. Without planned steps only the
-        first is looked at.
-        """
-        steps = tuple(islice(remaining, 1 if self.total is None else _MOST_POINTS))
-        left, cost = self.left(done), self.cost(documents)
-        if cost * len(steps) <= left:
-            return Plan(steps, documents, "")
-        if self.total is None:
-            return Plan((), documents, "a measurement now")
-        affordable = int(max(left, 0) / cost)
-        if len(self._steps) < SURE:
-            return Plan(steps if affordable >= min(FEW_POINTS, len(steps)) else steps[1:], documents, "")
-        fewer = documents
-        while affordable < min(FEW_POINTS, (len(steps) + 1) // 2) and fewer > FEW_DOCUMENTS:
-            fewer = max(FEW_DOCUMENTS, fewer * 3 // 4)
-            affordable = int(max(left, 0) / self.cost(fewer))
-        return _thinned(steps, min(affordable, len(steps)), fewer, documents)
-
-
-def _thinned(steps: tuple[int, ...], points: int, fewer: int, documents: int) -> Plan:
-    count = len(steps)
-    if not points:
-        return Plan((), documents, f"all {count} remaining measurements")
-    places = {round(i * (count - 1) / (points - 1)) for i in range(points)} if points > 1 else {count - 1}
-    said = [f"{count - points} of {count} remaining measurements"] if points < count else []
-    said += [f"{documents - fewer} of {documents} documents"] if fewer < documents else []
-    return Plan(tuple(steps[i] for i in sorted(places)), fewer, " and ".join(said))
+            return True
+        allowance = self.share * self.step_seconds * (self.total or step)
+        if self.total is not None and step < self.total and not last:
+            allowance = (allowance - self._cost) * bisect_right(self._grid, step) / len(self._grid)
+        return self.spent + self._cost <= allowance

@@ -3,7 +3,7 @@
 from topicscope.probing.attention.blocks import BINNED, DISTANCE_EDGES, NUM_BAND_PAIRS, NUM_BINS, distance_bin
 from topicscope.probing.attention.head_profile import profiled, top_heads
 from topicscope.probing.attention.pair_sums import NUM_CLASSES, PartSums, sum_attention
-from topicscope.probing.attention.positions import pair_codes, text_side
+from topicscope.probing.attention.pair_table import PairReader, PairTable
 from topicscope.probing.attention.topic_lookup import Configuration, TopicLookup
 from topicscope.probing.attention.word_pair_sums import WordPairs
 
@@ -14,13 +14,13 @@ __all__ = [
     "NUM_BINS",
     "NUM_CLASSES",
     "Configuration",
+    "PairReader",
+    "PairTable",
     "PartSums",
     "TopicLookup",
     "WordPairs",
     "distance_bin",
-    "pair_codes",
     "profiled",
     "sum_attention",
-    "text_side",
     "top_heads",
 ]

@@ -23,12 +23,10 @@ import torch
 
 from topicscope.probing.attention.blocks import (
     BINNED,
-    DISTANCE_EDGES,
     NUM_BAND_PAIRS,
     NUM_BINS,
     PairBlock,
     TopicalPairs,
-    distance_bin,
 )
 from topicscope.probing.attention.factored_sums import FactoredSums
 from topicscope.probing.attention.positions import Side, text_side
@@ -38,8 +36,6 @@ from topicscope.probing.attention.word_pair_sums import WordPairs
 from topicscope.probing.hf import ModelView, NotFactored, PartSpec
 from topicscope.probing.tokens import AlignedUnit, Batch
 from topicscope.topics import NOT_A_WORD, PairClass
-
-__all__ = ["BINNED", "DISTANCE_EDGES", "NUM_BINS", "NUM_CLASSES", "PartSums", "distance_bin", "sum_attention"]
 
 # Pairs whose class masks are alive at a time.
 PAIRS_AT_A_TIME = 1 << 19

@@ -43,6 +43,11 @@ class TopicLookup:
             has_topic |= membership.any(1)
         self._bands = _bands(self.counts, has_topic)
 
+    @classmethod
+    def without_topics(cls, words: Sequence[str]) -> "TopicLookup":
+        """The numbers of these words alone: no word has a topic."""
+        return cls([Configuration(None, 0, TopicAssignment(1, None, "drop", (), (), None, 0, 0, ()))], words)
+
     def encode(self, words: Sequence[str | None]) -> np.ndarray:
         """Word index of every token [position] (int64), -1 where the token is no word."""
         return np.array([NOT_A_WORD if w is None else self._index[w] for w in words], dtype=np.int64)
