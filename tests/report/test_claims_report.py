@@ -227,7 +227,7 @@ def test_the_page_has_everything_and_escapes_it(tmp_path) -> None:
     folder = make(tmp_path, {"toy": ("confirmed", rows)}, unfinished=("later", HOSTILE))
     write_reproduction(folder)
     page = (folder / "reproduction.html").read_text(encoding="utf-8")
-    assert page.count("<script") == page.count('<script>"use strict"') == 1  # our own, and no plotly
+    assert page.count("<script") == page.count('<script>"use strict"') == 1  # our own
     assert "alert(1)" in page
     assert page.count(html.escape(HOSTILE, quote=False).split("&amp;")[0]) >= 3
     assert "49" not in re.sub(r"data:image[^\"]*", "", page)

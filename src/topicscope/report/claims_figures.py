@@ -46,18 +46,17 @@ def figure_text(record: ReproductionRecord, claim: str) -> str:
 
 
 _FOREST = (
-    "Every row of the table as a point with its 95 % interval; a diamond is theory, a star the paper, a cross a value "
+    "Every row of the table as a point with its 95% CI; a diamond is theory, a star the paper, a cross a value "
     "whose criterion is not met."
 )
 _CLASSES = (
-    "Mean attention by class of word pair at the end, with 95 % intervals, beside the paper's numbers; below, along "
-    "training."
+    "Mean attention by class of word pair at the end, with 95% CIs, beside the paper's numbers; below, along training."
 )
 TEXTS: Mapping[str, str] = {
     "theory-holds": "For each theorem the share of random settings in which it holds, inside and outside its "
     "assumptions; the line below a dot reaches to the lower 97.5 % limit of the share.",
     "value-block": "Heat maps of the trained value matrix of the first seed, topics between the ticks: orange "
-    "positive, purple negative. Below: deviation of the entry means from theory with 95 % intervals.",
+    "positive, purple negative. Below: deviation of the entry means from theory with 95% CIs.",
     "embedding-block": "Heat maps of the embeddings' Gram matrix of the first seed in units of its mean diagonal "
     "entry, by loss, optimiser and learning rate. Blocks along the diagonal are topics.",
     "two-stage": "Norms of the value, key and query matrices over steps, both axes logarithmic; the band spans the "
@@ -65,10 +64,10 @@ TEXTS: Mapping[str, str] = {
     "attention-block": _CLASSES,
     "attention-diagonal": _CLASSES,
     "pretrained-table": "For each model and threshold the ratios of attention and of embedding cosines, and the "
-    "difference of cosines, with 95 % intervals; grey: random weights; star: the paper. Models that were not run have "
+    "difference of cosines, with 95% CIs; grey: random weights; star: the paper. Models that were not run have "
     "the star alone.",
     "topicwise-assumption": "Bars: the share of attention's variance within queries that the classes of word pairs "
-    "explain, for each model and step, with 95 % intervals, beside shuffled classes.",
+    "explain, for each model and step, with 95% CIs, beside shuffled classes.",
     "landscape": "Contours of the loss over the attention weights α (same topic) and β (same word), dark is low; the "
     "star is the exact optimum, the dashed line the ridge of equal average weight inside a topic.",
 }

@@ -60,7 +60,7 @@ def _deviations(axes: Axes, rows: Sequence[Row]) -> None:
         for row in compared
     ]
     draw_rows(axes, scaled, [row["quantity"] for row in compared])
-    axes.set_xlabel("deviation of the mean entry from theory, %, with its 95 % interval", fontsize=7)
+    axes.set_xlabel("deviation of the mean entry from theory, %, with its 95% CI", fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
 
 

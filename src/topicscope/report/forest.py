@@ -118,7 +118,7 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _legend(figure: Figure, rows: Sequence[Row]) -> None:
     axes = figure.axes[0]
-    kinds = [("measured, 95 % interval", "o", MEASURED, MEASURED, True)]
+    kinds = [("measured, 95% CI", "o", MEASURED, MEASURED, True)]
     kinds.append(("measured, criterion not met", "x", MEASURED, MEASURED, any(r.get("holds") is False for r in rows)))
     kinds.append(("theory", "D", THEORY, "none", any(_finite(r.get("theory")) is not None for r in rows)))
     kinds.append(("paper", "*", PAPER, PAPER, any(_finite(r.get("paper")) is not None for r in rows)))

@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from topicscope.report.page import Picture, downloads, render_page
+from topicscope.report.page import Chart, downloads, render_page
 from topicscope.report.tables import MISSING, Table, number
 
 _ALT = (
     "Over training steps: z of the embeddings, z of the OV circuit of each layer, and attention to words of the same "
-    "topic over attention to words of other topics, with 95 % intervals; the shaded band is the interval of the onset."
+    "topic over attention to words of other topics, with 95% CIs; the shaded band is the interval of the onset."
 )
 
 
@@ -29,7 +29,7 @@ def render_series(record: Mapping[str, Any], rows: pd.DataFrame, figure: Figure 
         counts=record["counts"],
         checkpoints=len(record["checkpoints"]),
         skipped=[(c["name"], str(c["reason"]).splitlines()[0]) for c in skipped],
-        picture=None if figure is None else Picture.of(figure, "Topic structure by training step", _ALT),
+        charts=[] if figure is None else [Chart.of(figure, "curves", "Topic structure by training step", _ALT)],
         steps=_by_checkpoint(rows),
         layers=_by_layer(rows),
         command=record["command"],
