@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         ratio_figure,
         similarity_histogram,
     )
-    from topicscope.report.probe_page import ProbeRecord, render_probe, write_probe
+    from topicscope.report.probe_page import ProbeRecord, render_probe
     from topicscope.report.reproduction_page import render_reproduction, write_reproduction
     from topicscope.report.reproduction_record import load_reproduction
     from topicscope.report.series_page import render_series
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from topicscope.report.tables import Table, at_threshold, attention_table, embedding_table, paper_table
     from topicscope.report.theory_figures import curves_figure, landscape_figure, stages_figure
     from topicscope.report.training_figures import draw_run
-    from topicscope.report.training_page import notebook, render_run, write_run
+    from topicscope.report.training_page import notebook, render_run
 
 __all__ = [
     "EMBEDDING_COLUMNS",
@@ -68,9 +68,7 @@ __all__ = [
     "stages_figure",
     "to_png",
     "write_comparison",
-    "write_probe",
     "write_reproduction",
-    "write_run",
 ]
 
 load_on_use(__name__)

@@ -162,7 +162,7 @@ def _words_map(axes: Axes, matrix: np.ndarray, run: RunRecord, title: str) -> No
     tokens = 1 + T * v
     topic = np.repeat(np.arange(-1, T), [1, *[v] * T])
     block_map(axes, matrix[:tokens, :tokens], brackets(topic, np.arange(tokens + 1)))
-    axes.set_title(title, fontsize=6.5, pad=12)
+    axes.set_title(title, fontsize=6.5, pad=14)
 
 
 def _deviations(axes: Axes, rows: Sequence[Row]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.records import dump_json, read_json, read_npz, write_text
+from topicscope.records import dump_json, read_json, read_npz
 from topicscope.report import tables
 from topicscope.report.heatmaps import head_map
 from topicscope.report.labels import PROFILE, RATIOS
@@ -28,7 +28,6 @@ from topicscope.report.tables import (
     threshold_label,
 )
 
-PAGE = "report.html"
 _WORDS_OF_A_TOPIC = 6
 
 
@@ -65,17 +64,6 @@ class ProbeRecord:
     def name(self) -> str:
         """The model's name."""
         return str(self.record["model"]["name"])
-
-
-def write_probe(folder: Path | str, *, out: Path | str | None = None) -> Path:
-    """Write the page of one result into its folder, or to `out`.
-
-    Raises:
-        InputError: as `ProbeRecord.load`.
-    """
-    path = Path(folder) / PAGE if out is None else Path(out)
-    write_text(path, render_probe(ProbeRecord.load(folder)))
-    return path
 
 
 def render_probe(probe: ProbeRecord) -> str:

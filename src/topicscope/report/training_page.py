@@ -5,17 +5,14 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from topicscope.records import RunRecord, dump_json, load_run, write_text
+from topicscope.records import RunRecord, dump_json
 from topicscope.report import tables
 from topicscope.report.page import Chart, Download, downloads, render_page
 from topicscope.report.style import to_png
 from topicscope.report.tables import MISSING, Table
 from topicscope.report.training_figures import MOST_CELLS, attention, draw_run, losses, matrix, norms, run_matrices
-
-PAGE = "report.html"
 
 _NORMS = (
     "Frobenius norm of every trained matrix over steps, both axes logarithmic, step 0 at the left; means over seeds. "
@@ -46,17 +43,6 @@ _NOTES = {
     "attention": "Theory: the best weights that depend on topics alone. Free attention may do as well with others, as "
     "the loss is flat along a ridge: a smaller weight of the same word is made up for by the topic's other words.",
 }
-
-
-def write_run(folder: Path | str, record: RunRecord | None = None, *, out: Path | str | None = None) -> Path:
-    """Write the page of a run into its folder, or to `out`; the record is read from the folder unless given.
-
-    Raises:
-        InputError: the folder holds no finished run.
-    """
-    path = Path(folder) / PAGE if out is None else Path(out)
-    write_text(path, render_run(load_run(folder) if record is None else record))
-    return path
 
 
 def render_run(record: RunRecord) -> str:
