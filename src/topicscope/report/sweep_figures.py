@@ -172,13 +172,13 @@ def _scatter(data: pd.DataFrame, fields: Sequence[_Field], metric: str, columns:
 @contextmanager
 def _panels(
     shown: Sequence[object], data: pd.DataFrame, metric: str, columns: Columns | None, height: float
-) -> Iterator[tuple[PaperFigure, Sequence[Axes]]]:
+) -> Iterator[tuple[PaperFigure, list[Axes]]]:
     """A figure with a panel for each of `shown`, `height` inches each, one axis of the measurement for all."""
     wide = 1 if columns == "single" else min(3, max(len(shown), 1))
     high = max(1, -(-len(shown) // wide))
     with paper_figure(columns, height * high + 0.2) as figure:
         grid = figure.subplots(high, wide, squeeze=False, sharey=True).flatten()
-        yield figure, grid
+        yield figure, list(grid)
         for axes in grid[: len(shown)]:
             tidy(axes)
         for axes in grid[len(shown) :]:
