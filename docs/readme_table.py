@@ -11,19 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.probing.results import ProbeResult
-from topicscope.report import heatmaps as figures
+from topicscope.report import attention_table, head_map, to_png
+from topicscope.report.labels import CONTROL_CI, DIFFERENT_PAIRS, RATIOS, SAME_PAIRS, THETA, TOPIC_SD
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- demo table: make readme -->", "<!-- end of demo table -->"
+RATIO_COLUMNS = (
+    "attention_ratio",
+    "attention_ratio_distinct",
+    "attention_ratio_distance_matched",
+    "attention_ratio_distinct_distance_matched",
+)
 ATTENTION = (
-    "θ",
-    "pairs same / different",
-    "all pairs",
-    "distinct words",
-    "same distances",
-    "distinct words, same distances",
-    "sd over topic models",
-    "random weights",
+    THETA,
+    SAME_PAIRS,
+    DIFFERENT_PAIRS,
+    *(RATIOS[name].label for name in RATIO_COLUMNS),
+    TOPIC_SD,
+    CONTROL_CI,
 )
 EMBEDDINGS = ("θ", "raw S", "raw D", "raw S/D", "layer S", "layer D", "layer S/D")
 MISSING = "-"
@@ -43,7 +48,7 @@ def render(record: Mapping[str, Any]) -> str:
         [
             "Attention: mean over same-topic pairs / mean over different-topic pairs (1 = no topic structure).",
             "",
-            *_table(ATTENTION, [_attention(row) for row in rows]),
+            *attention_table(rows).only(*ATTENTION).markdown(),
             "",
             "Embeddings: mean cosine of same-topic (S) and of different-topic words (D), in the raw matrix and at the "
             "output of the embedding layer.",
@@ -64,29 +69,11 @@ def replaced(page: str, block: str) -> str:
     return f"{before}{BEGIN}\n{block}\n{END}{after}"
 
 
-def _attention(row: Row) -> list[str]:
-    low, high = row["control_attention_ratio_low"], row["control_attention_ratio_high"]
-    return [
-        _number(row["threshold"], "g"),
-        f"{row['pairs_same']:,.0f} / {row['pairs_different']:,.0f}",
-        _with_error(row, "attention_ratio"),
-        _with_error(row, "attention_ratio_distinct"),
-        _with_error(row, "attention_ratio_distance_matched"),
-        _with_error(row, "attention_ratio_distinct_distance_matched"),
-        _number(row["attention_ratio_topic_sd"], ".3f"),
-        MISSING if low is None else f"{low:.4f} to {high:.4f}",
-    ]
-
-
 def _embeddings(row: Row) -> list[str]:
     names = [
         f"embedding_cosine_{place}_{what}" for place in ("raw", "layer") for what in ("same", "different", "ratio")
     ]
     return [_number(row["threshold"], "g"), *(_number(row[name], ".3f") for name in names)]
-
-
-def _with_error(row: Row, name: str) -> str:
-    return MISSING if row[name] is None else f"{row[name]:.3f} ± {_number(row[f'{name}_se'], '.3f')}"
 
 
 def _number(value: float | None, form: str) -> str:
@@ -102,13 +89,13 @@ def main(folder: Path) -> None:
     result = ProbeResult.load(folder)
     page = ROOT / "README.md"
     page.write_text(replaced(page.read_text(encoding="utf-8"), render(result.to_dict())), encoding="utf-8")
-    figure = figures.head_map(
+    figure = head_map(
         result.heads(),
         part=result.headline["part"],
         threshold=result.headline["threshold"],
         title="MiniLM: same-topic / different-topic attention",
     )
-    (ROOT / "docs" / "images" / "heads.png").write_bytes(figures.to_png(figure))
+    (ROOT / "docs" / "images" / "heads.png").write_bytes(to_png(figure))
 
 
 if __name__ == "__main__":

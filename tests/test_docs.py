@@ -72,7 +72,7 @@ def test_the_generator_writes_the_numbers_of_the_record() -> None:
         "coverage": {"text": {"units_kept": 1234, "documents_kept": 9}},
     }
     block = made.render(record)
-    assert "| 0.003 | 1 / 1 | 1.500 ± 1.250 |" in block
+    assert "| 0.003 | 1 | 1 | 1.5 ± 1.2 |" in block
     assert block.count("| 0.003 |") == 2
     assert "0.007" not in block
     assert "| - |" in block

@@ -47,11 +47,12 @@ def test_nothing_of_a_hostile_corpus_runs(hostile: ProbeRecord, visitor: Visitor
     assert HOSTILE in visit.page.locator("h1").inner_text()
     for chart in ("#blocks", "#ratios", "#heads-encoder"):
         visit.page.locator(chart).scroll_into_view_if_needed()
-        box = visit.page.locator(f"{chart} .nsewdrag").first.bounding_box()
+        box = visit.page.locator(f"{chart} .cells, {chart} .mark").first.bounding_box()
         visit.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         visit.page.wait_for_timeout(200)
-    blocks = visit.page.locator("#blocks")
-    assert blocks.locator("img").count() == 0
+        assert visit.page.locator(".tip").inner_text()
+        assert (HOSTILE in visit.page.locator(".tip").inner_text()) == (chart == "#blocks")
+    assert visit.page.locator("#blocks img, .tip *").count() == 0
     assert visit.page.evaluate("window.ran") is None
     assert visit.faults == []
 

@@ -32,7 +32,7 @@ def heads(probe: Path) -> pd.DataFrame:
 def middle(page: Any, layer: int, head: int) -> tuple[float, float]:
     """Where the cell is on the screen, from the axes as they are drawn: the picture's, not the script's, geometry."""
     page.locator(MAP).scroll_into_view_if_needed()
-    box = page.locator(f"{MAP} .nsewdrag").first.bounding_box()
+    box = page.locator(f"{MAP} .cells").first.bounding_box()
     x = box["x"] + box["width"] * (head + 0.5) / 12
     return x, box["y"] + box["height"] * (layer + 0.5) / 6
 
@@ -51,8 +51,8 @@ def panel(page: Any) -> dict[str, str]:
 @pytest.mark.parametrize("place", [(0, 0), (5, 11), (2, 7)])
 def test_the_pointer_shows_the_numbers_of_its_head(visit: Visit, heads: pd.DataFrame, place: tuple[int, int]) -> None:
     visit.page.mouse.move(*middle(visit.page, *place))
-    visit.page.wait_for_selector(f"{MAP} .hovertext")
-    lines = [line.text_content() for line in visit.page.locator(f"{MAP} .hovertext text.nums tspan.line").all()]
+    visit.until("document.querySelector('.tip').textContent !== ''")
+    lines = visit.page.locator(".tip").inner_text().split("\n")
     row = heads.loc[place]
     assert lines[0] == f"layer {place[0]}, head {place[1]}"
     ratio, error = numbers(lines[1])
@@ -62,6 +62,56 @@ def test_the_pointer_shows_the_numbers_of_its_head(visit: Visit, heads: pd.DataF
         mean, pairs = numbers(line)
         assert mean == pytest.approx(row[f"mean_{kind}"], abs=6e-5)
         assert pairs == row[f"pairs_{kind}"]
+
+
+def test_the_other_ratio_colors_the_same_cells(visit: Visit, heads: pd.DataFrame) -> None:
+    cells = visit.page.locator(f"{MAP} .cells .mark")
+    before = [cell.get_attribute("style") for cell in cells.all()]
+    visit.page.locator(f"{MAP} + .steps select").select_option(label="distinct words")
+    after = [cell.get_attribute("style") for cell in cells.all()]
+    assert len(before) == len(after) == 72
+    assert sum(a != b for a, b in zip(before, after, strict=True)) > 36
+    visit.page.mouse.move(*middle(visit.page, 2, 7))
+    ratio, error = numbers(visit.page.locator(".tip").inner_text().split("\n")[1])
+    assert ratio == pytest.approx(heads.loc[2, 7]["attention_ratio_distinct"], abs=6e-3)
+    assert error == pytest.approx(heads.loc[2, 7]["attention_ratio_distinct_se"], abs=6e-3)
+    assert cells.nth(2 * 12 + 7).get_attribute("aria-label") == visit.page.locator(".tip").inner_text()
+
+
+def test_keys_move_over_the_cells_of_a_map_and_choose_a_head(visit: Visit) -> None:
+    visit.page.locator(MAP).focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft"):
+        visit.page.keyboard.press(key)
+    assert visit.page.locator(".tip").inner_text().startswith("layer 2, head 0\n")
+    assert visit.page.locator(f"{MAP} .cursor").count() == 1
+    visit.page.keyboard.press("Enter")
+    assert visit.page.locator(".heads-panel select").input_value() == "encoder/2/0"
+    visit.page.keyboard.press("Escape")
+    assert visit.page.locator(".tip").inner_text() == ""
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_pointer_and_keys_find_the_cells_of_an_image(probe: Path, visitor: Visitor, width: int) -> None:
+    record = ProbeRecord.load(probe).similarities
+    names, cosine = record["words"], record["cosine"]
+    page = visitor.open(probe / "report.html", width=width).page
+    page.locator("#blocks").scroll_into_view_if_needed()
+    assert page.locator("#blocks .mark").count() == 0
+    box = page.locator("#blocks .cells").bounding_box()
+    size = len(cosine)
+    for row, column in ((0, 1), (size // 3, size // 5)):
+        page.mouse.move(box["x"] + box["width"] * (column + 0.5) / size, box["y"] + box["height"] * (row + 0.5) / size)
+        lines = page.locator(".tip").inner_text().split("\n")
+        assert lines[0].startswith(str(names[record["edges"][row]]))
+        assert lines[1].startswith(f"× {names[record['edges'][column]]}")
+        assert numbers(lines[2])[-1] == pytest.approx(abs(cosine[row, column]), rel=1e-3)
+    page.mouse.move(0, 0)
+    page.locator("#blocks").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    lines = page.locator(".tip").inner_text().split("\n")
+    assert lines[0].startswith(str(names[record["edges"][1]]))
+    assert lines[1].startswith(f"× {names[record['edges'][1]]}")
 
 
 @pytest.mark.parametrize("place", [(1, 4), (5, 0)])

@@ -30,10 +30,11 @@ class Visit:
     def ready(self) -> "Visit":
         """Wait until every chart is drawn; a page whose script failed never is."""
         self.until("document.documentElement.classList.contains('scripted')")
-        self.until("[...document.querySelectorAll('.plot')].every((box) => box.querySelector('.main-svg'))")
+        self.until("[...document.querySelectorAll('.plot')].every((box) => box.querySelector('svg .mark, svg .cells'))")
         self.until(
-            "[...document.querySelectorAll('script[id^=spec-]')].every((spec) => !JSON.parse(spec.textContent).frames"
-            " || document.querySelector('#' + spec.id.slice(5) + ' + .steps'))"
+            "[...document.querySelectorAll('script[id^=cells-]')].every((cells) =>"
+            " JSON.parse(cells.textContent).states.length < 2"
+            " || document.querySelector('#' + cells.id.slice(6) + ' + .steps'))"
         )
         return self
 

@@ -115,5 +115,5 @@ def undrawn() -> Iterator[pytest.MonkeyPatch]:
     """Results without pictures: drawing takes longer than all the rest."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("topicscope.report.to_png", lambda *_, **__: b"")
-        patch.setattr("topicscope.report.write_probe", lambda folder: (folder / "report.html").touch())
+        patch.setattr("topicscope.report.render_probe", lambda record: "")
         yield patch

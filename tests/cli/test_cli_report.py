@@ -30,7 +30,7 @@ def test_a_page_drawn_again_is_the_page_of_the_probe(
     assert run(["report", str(tmp_path / "copy")]) == 0
     assert (tmp_path / "copy" / "report.html").read_bytes() == page
     assert str(tmp_path / "copy" / "report.html") in capsys.readouterr().out
-    assert b'id="spec-blocks"' in page
+    assert b'id="cells-blocks"' in page
 
 
 def test_out_leaves_the_folder_alone(folder: Path, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_two_results_stand_side_by_side_with_their_differences(
     page = (tmp_path / "comparison.html").read_text()
     assert "2 results side by side" in page
     assert "+0.0000\u00a0±\u00a00.0000" in page  # a result differs from its copy by nothing
-    assert page.count('class="plot"') == 2
+    assert page.count('picture plot"') == 2
 
 
 def test_runs_and_reproductions_have_pages_too(tmp_path: Path) -> None:

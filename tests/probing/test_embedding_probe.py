@@ -69,12 +69,12 @@ def test_a_result_says_it_on_the_command_line_and_reads_back(
     result = probe(word_list, planted=0.02, contextual=True, controls=1)
     show(result, str(tmp_path))
     printed = capsys.readouterr().out
-    assert "layer_first" in printed
+    assert "layer, position 0" in printed
     assert "higher" in printed
     loaded = ProbeResult.load(result.save(tmp_path / "run"))
     assert loaded.embeddings["verdict"].tolist() == result.embeddings["verdict"].tolist()
     np.testing.assert_array_equal(loaded.embeddings["z_banded"], result.embeddings["z_banded"])
-    assert "co-occurrence in the text" in (tmp_path / "run" / "report.html").read_text()
+    assert "co-occurrence</th>" in (tmp_path / "run" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("task", ["states in context", "random weights 2 of 3, states in context"])

@@ -15,7 +15,8 @@ from topicscope.probing.results.plots import KINDS
 from topicscope.probing.results.tables import distances
 from topicscope.probing.statistics import distance_features
 from topicscope.report import controls, coverage, profile
-from topicscope.report.probe_figures import MEASURES, PROFILE
+from topicscope.report.labels import RATIOS
+from topicscope.report.probe_figures import SHARES
 from topicscope.report.style import to_svg
 
 
@@ -55,7 +56,7 @@ def test_the_data_are_the_result_s(result) -> None:
 
 
 def rows():
-    numbers = {name: 1.5 + i / 10 for i, name in enumerate(MEASURES)}
+    numbers = {name: 1.5 + i / 10 for i, name in enumerate(RATIOS)}
     ends = {
         f"{name}_{end}": value + sign for name, value in numbers.items() for end, sign in (("low", -0.1), ("high", 0.2))
     }
@@ -65,7 +66,7 @@ def rows():
 
 
 def random_rows(seeds):
-    numbers = dict.fromkeys(MEASURES, 1.0) | {"attention_ratio_position_corrected": None}
+    numbers = dict.fromkeys(RATIOS, 1.0) | {"attention_ratio_position_corrected": None}
     return pd.DataFrame(
         [
             {"control_seed": seed, "part": "encoder", "threshold": threshold}
@@ -136,11 +137,11 @@ def test_coverage_shows_the_counts() -> None:
 
 def test_a_profile_stands_among_all_heads() -> None:
     heads = heads_of("encoder", 2, 3, thresholds=(0.001,))
-    for number, name in enumerate(PROFILE):
+    for number, name in enumerate(SHARES):
         heads[name] = (np.arange(6) + number) / 20
     data, _ = profile(heads, part="encoder", threshold=0.001, layer=1, head=1)
-    itself = data.set_index("quantity").loc["itself"]
-    assert itself.tolist() == pytest.approx([4 / 20, 0.0, 2.5 / 20, 5 / 20])
+    itself, first = data.set_index("quantity").loc["itself"], SHARES.index("itself")
+    assert itself.tolist() == pytest.approx([(head + first) / 20 for head in (4, 0.0, 2.5, 5)])
     with pytest.raises(InputError, match="no profile"):
         profile(heads, part="encoder", threshold=0.001, layer=7, head=0)
     with pytest.raises(InputError, match="no profile"):

@@ -5,24 +5,31 @@ import hashlib
 import json
 import math
 import re
+from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 
 from report.report_records import example, make_record
-from topicscope.report import Differences, write_probe
-from topicscope.report.answer import cautions, strictest
+from topicscope.report import Differences
 from topicscope.report.comparison_page import names_of, render_comparison
-from topicscope.report.coverage import steps_kept
-from topicscope.report.embedding_figures import shares, topic_brackets
-from topicscope.report.head_panel import head_charts, head_choices, head_data, pieces
-from topicscope.report.page import downloads
-from topicscope.report.plotly_charts import binned, edges, heat_map, rounded, stepped
-from topicscope.report.probe_charts import embedding_charts, ratio_chart
-from topicscope.report.probe_page import ProbeRecord, render_probe
+from topicscope.report.heatmaps import MOST_SHAPES, bin_edges, binned, block_map, matrix_cells
+from topicscope.report.page import Chart, downloads
+from topicscope.report.probe_figures import block_matrix, ratio_figure, shares, topic_brackets
+from topicscope.report.probe_page import (
+    ProbeRecord,
+    cautions,
+    head_charts,
+    head_choices,
+    head_data,
+    pieces,
+    render_probe,
+    strictest,
+)
+from topicscope.report.style import CELLS, paper_figure, show_values
+from topicscope.report.svg import cells_document, inline_svg
 from topicscope.report.tables import control_table
 
 _SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
@@ -72,48 +79,119 @@ def page(probe: ProbeRecord) -> str:
     return render_probe(probe)
 
 
-def test_only_the_scripts_that_the_policy_names_can_run(page: str) -> None:
-    code = [content for name, content in scripts(page).items() if name.startswith("code-")]
-    assert len(code) == 2
-    hashes = {base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in code}
+def test_only_the_script_that_the_policy_names_can_run(page: str) -> None:
+    (code,) = [content for name, content in scripts(page).items() if name.startswith("code-")]
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
-    assert set(re.findall(r"sha256-([\w+/=]+)", policy[1])) == hashes
-    assert len(page.encode()) < 8_000_000
-    assert sum("plotly.js v" in content[:200] for content in code) == 1
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    assert re.findall(r"sha256-([\w+/=]+)", policy[1]) == [digest]
+    assert len(page.encode()) < 2_000_000
 
 
-def test_every_spec_is_one_that_plotly_reads(page: str) -> None:
-    specs = {name: json.loads(content) for name, content in scripts(page).items() if name.startswith("spec-")}
-    assert set(specs) == {"spec-ratios", "spec-heads-encoder", "spec-blocks", "spec-similarities", "spec-coverage"}
-    for spec in specs.values():
-        go.Figure(spec)  # raises for an unknown or misspelt property
-    with pytest.raises(ValueError, match="Invalid"):
-        go.Figure({"data": [{"type": "heatmap", "zmiddle": 1}]})
+class Shapes(HTMLParser):
+    """Tags and attributes of one drawing, in their order."""
+
+    def __init__(self, chart: Chart) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, Any]]] = []
+        self.feed(str(chart.svg))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def said(self) -> list[str]:
+        return [found["aria-label"] for _, found in self.tags if found.get("class") == "mark"]
 
 
-def test_the_map_shows_the_logarithm_of_every_ratio_and_its_numbers_when_asked(probe: ProbeRecord) -> None:
+def test_every_reference_of_a_drawing_is_its_own(probe: ProbeRecord) -> None:
+    charts = head_charts(probe.heads, threshold=0.001, name="m") + head_charts(
+        probe.heads, threshold=0.001, name="m", prefix="others"
+    )
+    ids = [[tag["id"] for _, tag in Shapes(chart).tags if "id" in tag] for chart in charts]
+    assert not set(ids[0]) & set(ids[1])
+    for chart, own in zip(charts, ids, strict=True):
+        references = re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', str(chart.svg))
+        assert references
+        assert {first or second for first, second in references} <= set(own)
+        assert "xmlns" not in chart.svg
+        assert "<style" not in chart.svg
+
+
+def test_greys_are_the_reader_s_and_values_keep_their_colors() -> None:
+    with paper_figure(None, 2.0) as figure:
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], color="#222222")
+        axes.plot([0, 1], [1, 0], color="#0072B2")
+    drawn = str(inline_svg(figure, "a", "lines"))
+    assert "stroke: var(--text)" in drawn
+    assert "stroke: #0072b2" in drawn
+    assert "#ffffff" not in drawn
+    with paper_figure(None, 2.0) as figure:
+        block_map(figure.subplots(), np.array([[0.0, 1.0], [1.0, 0.0]]), [], limit=1.0, bar=False)
+    figure.cells = matrix_cells({"": np.array([[0.0, 1.0], [1.0, 0.0]])}, 1.0, text="{value}")
+    # White in the middle of the scale is a value, not the page's background.
+    middle = Shapes(Chart.of(figure, "a", "map", "map")).tags
+    fills = [found["style"] for _, found in middle if "data-row" in found]
+    assert len(fills) == 4
+    assert not any("var(" in fill.partition(";")[0] for fill in fills)
+
+
+def test_a_place_that_is_asked_is_where_its_value_is_drawn() -> None:
+    with paper_figure(None, 2.0) as figure:
+        axes = figure.subplots()
+        axes.plot([1, 10, 100], [1.0, 2.0, 3.0], "o")
+        axes.set(xscale="log", ylim=(0.5, 3.5))
+        show_values(axes, [1, 10, 100, 1, -1], [1.0, 2.0, 3.0, 99.0, 1.0], ["a", "b", "<c>", "outside", "no logarithm"])
+    shapes = Shapes(Chart.of(figure, "a", "points", "points"))
+    circles = [(float(t["cx"]), float(t["cy"]), t["aria-label"]) for tag, t in shapes.tags if tag == "circle"]
+    assert [label for *_, label in circles] == ["a", "b", "<c>"]
+    points = [t for tag, t in shapes.tags if tag == "use" and "clip-path" not in t]
+    drawn = [(float(t["x"]), float(t["y"])) for t in points]
+    for x, y, _ in circles:
+        assert any(abs(x - a) < 0.1 and abs(y - b) < 0.1 for a, b in drawn)
+
+
+def test_the_map_shows_every_ratio_and_its_numbers_when_asked(probe: ProbeRecord) -> None:
     (chart,) = head_charts(probe.heads, threshold=0.001, name="minilm")
-    trace = chart.spec["data"][0]
     rows = probe.heads[probe.heads["threshold"] == 0.001]
+    said, found = Shapes(chart).said(), chart.cells
+    assert found is not None
+    assert [state["name"] for state in found["states"]] == ["all pairs", "distinct words"]
     for row in rows.to_dict(orient="records"):
-        i, j = row["layer"], row["head"]
-        assert 2 ** trace["z"][i][j] == pytest.approx(row["attention_ratio"], rel=1e-3)
-        assert f"layer {i}, head {j}<" in trace["hovertext"][i][j]
-        assert f"{row['attention_ratio']:.2f} ±" in trace["hovertext"][i][j]
-        assert "n = 1,480" in trace["hovertext"][i][j]
-        sure = abs(row["attention_ratio"] - 1) > 1.96 * row["attention_ratio_se"]
-        assert trace["text"][i][j] == (f"{row['attention_ratio']:.2f}" if sure else f"({row['attention_ratio']:.2f})")
-    assert trace["zmax"] == -trace["zmin"] > 0
+        cell = row["layer"] * len(found["columns"]) + row["head"]
+        for state, column in zip(found["states"], ("attention_ratio", "attention_ratio_distinct"), strict=True):
+            ratio, error = row[column], row[f"{column}_se"]
+            assert state["values"][cell] == pytest.approx(ratio, rel=1e-3)
+            assert f"{ratio:.2f} ±" in state["said"][cell]
+            sure = abs(ratio - 1) > 1.96 * error
+            assert state["letters"][cell] == (f"{ratio:.2f}" if sure else f"({ratio:.2f})")
+        assert said[cell].startswith(f"layer {row['layer']}, head {row['head']}\nratio {row['attention_ratio']:.2f} ±")
+        assert "n = 1,480" in said[cell]
+    assert found["low"] == pytest.approx(1 / found["high"])
+    assert found["log"]
+    assert len(set(found["colors"])) > 200
 
 
 def test_heads_that_were_not_read_have_no_number() -> None:
     _, heads = make_record((("encoder", 2, 2, False),), (None,))
     heads = heads[~((heads["layer"] == 1) & (heads["head"] == 0))]
     heads.loc[heads.index[0], "attention_ratio"] = math.nan
-    trace = head_charts(heads, threshold=None, name="m")[0].spec["data"][0]
-    assert [[value is None for value in row] for row in trace["z"]] == [[True, False], [True, False]]
-    assert trace["hovertext"][1][0].endswith("not read")
+    (chart,) = head_charts(heads, threshold=None, name="m")
+    assert chart.cells is not None
+    assert [value is None for value in chart.cells["states"][0]["values"]] == [True, False, True, False]
+    assert Shapes(chart).said()[2] == "layer 1, head 0\nnot read"
+
+
+def test_large_maps_are_one_image_and_a_table_of_values(probe: ProbeRecord) -> None:
+    _, heads = make_record((("encoder", 48, 64, False),))
+    (chart,) = head_charts(heads, threshold=0.001, name="m")
+    shapes = Shapes(chart)
+    assert MOST_SHAPES < 48 * 64
+    assert shapes.said() == []
+    (image,) = [found for tag, found in shapes.tags if found.get("class") == CELLS]
+    assert (image["width"], image["height"]) == ("64", "48")
+    assert chart.cells is not None
+    assert len(chart.cells["states"][0]["values"]) == 48 * 64
 
 
 def test_the_panel_s_numbers_are_those_of_heads_csv(probe: ProbeRecord) -> None:
@@ -151,32 +229,43 @@ def test_a_sentence_is_cut_at_its_words_and_whole_again() -> None:
 
 
 def test_blocks_have_their_words_and_brackets(probe: ProbeRecord) -> None:
-    blocks, histogram = embedding_charts(probe.similarities)
-    trace = blocks.spec["data"][0]
-    assert trace["z"][0][0] is None
-    assert (trace["z"][0][1], trace["z"][0][29]) == (pytest.approx(0.4), pytest.approx(0.05))
-    assert trace["x"][11] == "11: w11&lt;b&gt; (topic 2)"
-    lines = [s for s in blocks.spec["layout"]["shapes"] if s["xref"] == "x"]
-    assert [(s["x0"], s["x1"]) for s in lines] == [(-0.3, 9.3), (9.7, 19.3), (19.7, 29.3)]
+    _, figure = block_matrix(probe.similarities)
+    assert figure.cells is not None
+    found = cells_document(figure.cells)
+    values = found["states"][0]["values"]
+    assert values[0] is None
+    assert (values[1], values[29]) == (pytest.approx(0.4), pytest.approx(0.05))
+    assert found["rows"][11] == found["columns"][11] == "w11<b> (topic 2)"
     assert [(b.topic, b.begin, b.end) for b in topic_brackets(probe.similarities)] == [
         (0, 0, 10),
         (2, 10, 20),
         (4, 20, 30),
     ]
-    same, different = histogram.spec["data"]
-    assert (same["name"], different["name"]) == ("same topic (135 pairs)", "different topics (300 pairs)")
-    assert "above 0.41" in histogram.picture.alt
     table = shares(probe.similarities)
     assert table[["same", "different"]].sum().tolist() == pytest.approx([100, 100])
     assert len(table) == 15  # from the first bar that holds pairs to the last
 
 
+def test_the_histogram_says_how_many_pairs_and_where_half_of_them_are(page: str) -> None:
+    assert "same topic (135 pairs)" in page
+    assert "different topics (300 pairs)" in page
+    assert "half of the same-topic pairs are above 0.41" in page
+
+
 def test_ratios_have_the_intervals_of_the_table() -> None:
     record, _ = make_record()
-    first = ratio_chart(record["table"], "minilm").spec["data"][0]
-    assert first["y"] == pytest.approx([1.62, 1.52, 1.42])
-    assert first["error_y"]["array"] == pytest.approx([0.15, 0.125, 0.1])
-    assert first["error_y"]["arrayminus"] == pytest.approx([0.12, 0.1, 0.08])
+    frame = pd.DataFrame.from_records(record["table"])
+    numeric = [c for c in frame if c.startswith(("threshold", "attention_", "control_"))]
+    figure = ratio_figure(frame.astype(dict.fromkeys(numeric, float)))
+    said = [text for _, _, _, text in figure.points if text.startswith("all pairs")]
+    assert said == [
+        f"all pairs, θ = {theta}: {value:.3f}\n95% CI {value - low:.3f} to {value + high:.3f}"
+        for theta, value, low, high in (
+            ("0.0005", 1.62, 0.12, 0.15),
+            ("0.001", 1.52, 0.1, 0.125),
+            ("0.002", 1.42, 0.08, 0.1),
+        )
+    ]
 
 
 def test_controls_have_a_column_each() -> None:
@@ -190,7 +279,7 @@ def test_controls_have_a_column_each() -> None:
     table = control_table(rows, controls)
     first = dict(zip(table.columns, table.rows[0], strict=True))
     assert (first["random weights, seed 0"], first["random weights, seed 1"]) == ("1.000", "1.010")
-    assert first["topics shuffled: p"] == "0.002"
+    assert first["permutation p"] == "0.002"
     many = [controls[0] | {"control_seed": seed} for seed in range(9)]
     assert not any("seed" in column for column in control_table(rows, many).columns)
 
@@ -215,23 +304,12 @@ def test_the_strictest_ratio_stands_beside_the_headline() -> None:
     record, _ = make_record()
     rows = [row for row in record["table"] if row["source"] == "measured"]
     said = strictest(record["headline"], rows)
-    assert "the ratio is 1.27 (95 % interval 1.17\u00a0to\u00a01.40)" in said
+    assert "the ratio is 1.27 (95% CI 1.17\u00a0to\u00a01.40)" in said
     corrected = record["headline"] | {"quantity": "attention_ratio_position_corrected"}
     assert strictest(corrected, rows) == ""  # another ratio than the headline's
     assert strictest(record["headline"], rows[:1]) == ""
     without = [row | {"attention_ratio_distinct_distance_matched": None} for row in rows]
     assert strictest(record["headline"], without) == ""
-
-
-def test_coverage_counts_what_is_kept() -> None:
-    pairs = [{"part": "encoder", "threshold": 0.1, "topic_seed": s, "same_topic": 2 + s, "no_topic": 8} for s in (1, 0)]
-    table = steps_kept(
-        {"text": {"documents": 10, "documents_kept": 5}, "alignment": {"words": 8, "found": 6}, "pairs": pairs}
-        | {"pairs": [p | {"same_word": 1, "same_word_no_topic": 1, "different_topic": 8} for p in pairs]},
-        "encoder",
-        0.1,
-    )
-    assert table[["kept", "whole"]].to_numpy().tolist() == [[5, 10], [6, 8], [11, 20]]
 
 
 def test_downloads_hold_the_files_and_too_large_ones_are_named() -> None:
@@ -242,20 +320,16 @@ def test_downloads_hold_the_files_and_too_large_ones_are_named() -> None:
 
 def test_bins_are_means_of_blocks() -> None:
     matrix = np.random.default_rng(0).normal(size=(450, 30))
-    found, rows = binned(matrix, 200), edges(450)
+    found, rows = binned(matrix, 200), bin_edges(450)
     assert found.shape == (200, 30)
     for a, b in [(0, 0), (77, 12), (199, 29)]:
         assert found[a, b] == pytest.approx(matrix[rows[a] : rows[a + 1], b].mean())
-    assert rounded(np.array([[1.23456, math.nan], [1e-9, -4.0]])) == [[1.235, None], [1e-09, -4.0]]
     assert np.array_equal(binned(matrix[:30]), matrix[:30])
 
 
-def test_a_slider_has_a_frame_for_every_step() -> None:
-    frames = [(str(step), [heat_map(np.eye(3) * step, hover="%{z}")]) for step in (1, 5)]
-    spec = stepped(frames, {"title": {"text": "x"}})
-    assert [frame["name"] for frame in spec["frames"]] == ["1", "5"]
-    assert spec["data"] == spec["frames"][1]["data"]
-    go.Figure({name: spec[name] for name in ("data", "layout", "frames")})
+def test_values_have_as_many_digits_as_a_page_needs() -> None:
+    cells = matrix_cells({"": np.array([[1.23456, math.nan], [1e-9, -4.0]])}, 1.0, text="{value}")
+    assert cells_document(cells)["states"][0]["values"] == [1.235, None, 1e-09, -4.0]
 
 
 def test_equal_records_give_equal_pages(probe: ProbeRecord, page: str, tmp_path: Any) -> None:
@@ -265,9 +339,9 @@ def test_equal_records_give_equal_pages(probe: ProbeRecord, page: str, tmp_path:
     write_json(tmp_path / "result.json", probe.record)
     write_text(tmp_path / "heads.csv", probe.heads.to_csv(index=False))
     write_npz(tmp_path / "embedding_map.npz", probe.similarities)
-    assert write_probe(tmp_path).read_text() == page  # nothing is lost on the way through the files
+    assert render_probe(ProbeRecord.load(tmp_path)) == page  # nothing is lost on the way through the files
     (tmp_path / "embedding_map.npz").unlink()  # a result of before
-    older = write_probe(tmp_path, out=tmp_path / "older.html").read_text()
+    older = render_probe(ProbeRecord.load(tmp_path))
     assert 'id="blocks"' in page
     assert 'id="blocks"' not in older
 
@@ -282,9 +356,9 @@ def test_results_stand_side_by_side_in_one_scale(probe: ProbeRecord) -> None:
         ]
     )
     page = render_comparison({"one": probe, "<two>": ProbeRecord(record, heads)}, Differences(rows, ("<note>",)))
-    specs = [json.loads(content) for name, content in scripts(page).items() if name.startswith("spec-")]
+    specs = [json.loads(content) for name, content in scripts(page).items() if name.startswith("cells-")]
     assert len(specs) == 2
-    assert specs[0]["data"][0]["zmax"] == specs[1]["data"][0]["zmax"]
+    assert specs[0]["high"] == specs[1]["high"]
     assert "<two>" not in page
     assert "<note>" not in page
     assert "+0.5000\u00a0±\u00a00.1000" in page

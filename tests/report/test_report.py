@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -15,10 +16,8 @@ import pytest
 from report.report_records import THRESHOLDS, example, make_record
 from topicscope.errors import InputError
 from topicscope.report import head_map, ratio_figure, to_png
-from topicscope.report.answer import verdict
-from topicscope.report.head_panel import head_charts
 from topicscope.report.page import script_json
-from topicscope.report.probe_page import ProbeRecord, render_probe
+from topicscope.report.probe_page import ProbeRecord, head_charts, render_probe, verdict
 from topicscope.report.style import to_svg
 from topicscope.report.tables import interval, number, with_error
 
@@ -55,7 +54,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if {"style", "script"} & set(self.open):
+        if {"style", "script", "svg"} & set(self.open):
             return
         self.text += data
         if {"td", "th"} & set(self.open):
@@ -129,6 +128,7 @@ def test_large_maps_are_light_and_unlettered() -> None:
     figure = head_map(heads, part="decoder", threshold=None)
     assert cell_texts(figure) == {}
     assert len(to_svg(figure)) < 1_000_000
+    assert len(figure.axes[0].images) == 1  # one picture in place of 3,072 shapes
 
 
 def test_causal_parts_show_the_corrected_ratio() -> None:
@@ -186,7 +186,7 @@ def test_the_page_is_self_contained(page: Page) -> None:
     addresses = [v for _, a in page.tags for k, v in a.items() if k in {"src", "href", "srcset"}]
     assert addresses
     assert all(
-        v.startswith(("data:image/svg+xml;base64,", "data:text/csv;", "data:application/json;")) for v in addresses
+        v.startswith(("data:image/png;base64,", "data:text/csv;", "data:application/json;", "#")) for v in addresses
     )
     (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -199,9 +199,12 @@ def test_the_page_is_readable_by_machine(page: Page) -> None:
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(b - a <= 1 for a, b in pairwise(levels))
-    images = [a for name, a in page.tags if name == "img"]
-    assert len(images) == 3  # ratios, heads, coverage
-    assert all(a["alt"] for a in images)
+    drawings = [a for name, a in page.tags if name == "svg"]
+    assert len(drawings) == 3  # ratios, heads, coverage
+    marks = [a for _, a in page.tags if a.get("class") == "mark"]
+    assert len(marks) > 20
+    assert all(a["role"] == "img" for a in marks)
+    assert all(a["aria-label"] for a in [*drawings, *marks])
     assert all(a.get("scope") in {"col", "row"} for name, a in page.tags if name == "th")
 
 
@@ -216,7 +219,8 @@ def test_text_from_outside_stays_text() -> None:
     record["head_examples"] = [example(EVIL, EVIL)]
     page = Page(render(record, heads))
     # Text from outside makes no element: as many of each as with harmless text.
-    record = json.loads(json.dumps(record).replace(json.dumps(EVIL)[1:-1], "harmless"))
+    harmless = re.sub(r"[^\w\s]", "x", EVIL)  # as long, or the title of the map would have other lines
+    record = json.loads(json.dumps(record).replace(json.dumps(EVIL)[1:-1], harmless))
     assert page.names() == Page(render(record, heads)).names()
     # name (title, heading), sentence, warning, word, option twice, funnel, count, reason, command: each as it came.
     assert page.text.count(EVIL) >= 10
@@ -234,14 +238,14 @@ def test_attention_table_says_what_the_record_says(page: Page) -> None:
     assert first == {
         "part": "encoder",
         "θ": "0.0005",
-        "all pairs": "1.62 ± 0.06",
-        "distinct words": "1.47 ± 0.06",
-        "distance-matched": "1.42 ± 0.06",
-        "distinct, distance-matched": "1.37 ± 0.06",
-        "distinct, frequency-matched": "1.40 ± 0.06",
+        "all pairs": "1.620 ± 0.060",
+        "distinct words": "1.470 ± 0.060",
+        "distance-matched": "1.420 ± 0.060",
+        "distinct, distance-matched": "1.370 ± 0.060",
+        "distinct, frequency-matched": "1.400 ± 0.060",
         "sd over topic seeds": "0.041",
-        "random weights (95 %)": "0.997 to 1.003",
-        "shuffled topics, p": "0.002",
+        "random weights (95% CI)": "0.9974 to 1.0034",
+        "permutation p": "0.002",
         "verdict": "higher",
         "same-topic pairs": "1,480",
         "different-topic pairs": "9,200",
@@ -252,7 +256,7 @@ def test_attention_table_says_what_the_record_says(page: Page) -> None:
 def test_causal_page_has_the_corrected_column_and_its_control() -> None:
     page = Page(render(*make_record((("decoder", 2, 2, True),))))
     row = page.table("Attention")[1]
-    assert (row["position-corrected"], row["random weights (95 %)"]) == ("1.42 ± 0.05", "0.991 to 1.013")
+    assert (row["position-corrected"], row["random weights (95% CI)"]) == ("1.420 ± 0.050", "0.991 to 1.013")
     assert "This model (position-corrected)" in page.text
     assert "BERT in the paper" not in page.text
 
@@ -262,10 +266,10 @@ def test_embeddings_average_the_seeds_or_say_why_not(page: Page) -> None:
     assert len(rows) == 2 * 2 * len(THRESHOLDS)
     raw, layer = rows[0], rows[-1]
     assert raw["S/D"] == "withheld: D is within two standard errors of 0 (3 of 3 topic seeds)"
-    assert layer["S (same topic)"] == "0.18 ± 0.009"
+    assert layer["S (same topic)"] == "0.1840 ± 0.0090"
     assert layer["S/D"] == "2.98 ± 0.21"
     assert (layer["z"], layer["any two words"], layer["S − D, random weights"]) == ("13.1", "0.055", "0.001")
-    assert layer["verdict"] == "same-topic similarity higher"
+    assert layer["verdict"] == "higher"
 
 
 def test_the_funnel_counts_every_loss(page: Page) -> None:
@@ -304,8 +308,8 @@ def test_one_picture_for_every_part() -> None:
     parts = (("encoder", 2, 2, False), ("decoder", 2, 2, True), ("cross", 2, 2, False))
     record, heads = make_record(parts)
     charts = head_charts(heads, threshold=record["headline"]["threshold"], name="minilm")
-    assert [c.picture.caption for c in charts] == [f"Every head of the {p[0]}" for p in parts]
-    assert all("2 layers by 2 heads" in c.picture.alt for c in charts)
+    assert [c.caption for c in charts] == [f"Every head of the {p[0]}" for p in parts]
+    assert all("2 layers by 2 heads" in c.alt for c in charts)
 
 
 @pytest.mark.parametrize(
@@ -334,8 +338,8 @@ def test_the_verdict_credits_nothing_that_random_weights_or_repeats_explain() ->
 
 def test_small_errors_and_narrow_intervals_keep_their_digits() -> None:
     assert with_error({"x": 1.00017, "x_se": 0.000048}, "x") == "1.000170\u00a0±\u00a00.000048"
-    assert with_error({"x": 1.62, "x_se": 0.06}, "x") == "1.62\u00a0±\u00a00.06"
-    assert interval(1.00012, 1.00023, 3) == "1.0001\u00a0to\u00a01.0002"
+    assert with_error({"x": 1.62, "x_se": 0.06}, "x") == "1.620\u00a0±\u00a00.060"
+    assert interval(1.00012, 1.00023) == "1.00012\u00a0to\u00a01.00023"
 
 
 def test_the_papers_card_is_the_models_own_family() -> None:

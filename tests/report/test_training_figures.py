@@ -13,7 +13,6 @@ from topicscope.lab import make_recipe, train
 from topicscope.report import save
 from topicscope.report.heatmaps import Bracket, block_map, brackets, spread
 from topicscope.report.style import WIDTHS, check_columns, to_svg
-from topicscope.report.training_charts import attention_chart
 from topicscope.report.training_figures import KINDS, place, run_matrices, ticks
 
 DATA = {"num_topics": 3, "words_per_topic": 2, "topics_per_document": 2, "length": 20}
@@ -141,5 +140,3 @@ def test_a_theory_of_zero_is_said_though_a_logarithm_has_no_place_for_it(run) ->
     right = zero.plot("attention").axes[1]
     assert [text.get_text() for text in right.texts] == ["theory 23.1", "theory 0 ↓"]
     assert to_svg(zero.plot("attention"))  # a place at minus infinity would leave no room for the axes
-    names = [trace["name"] for trace in attention_chart(zero)["data"]]
-    assert "same topic, theory 0: below this axis" in names

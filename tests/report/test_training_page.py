@@ -9,16 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 
 import topicscope
 from report.reproduction_folders import run as made_up
 from topicscope.cli import run as command_line
-from topicscope.report import plotly_charts, write_run
-from topicscope.report.heatmaps import Bracket
-from topicscope.report.training_charts import MOST_CELLS, attention_chart, matrix_chart
-from topicscope.report.training_figures import RunMatrix, run_matrices
+from topicscope.report.training_figures import MOST_CELLS, attention, matrix, run_matrices
 from topicscope.report.training_page import answers, render_run
 
 HOSTILE = "<script>alert(1)</script>{{7*7}}</style>&\"'"
@@ -49,10 +45,10 @@ def documents(page):
 
 
 def test_train_leaves_a_page_and_redraws_it_the_same(folder, page) -> None:
-    assert write_run(folder).read_text(encoding="utf-8") == page
-    assert len(page.encode()) < 8_000_000
+    assert render_run(topicscope.load(folder)) == page
+    assert len(page.encode()) < 2_000_000
     text, scripts = re.subn(r"<script\b.*?</script>", "", page, flags=re.DOTALL)
-    assert scripts == len(documents(page)) + 2  # plotly once, and our own
+    assert scripts == len(documents(page)) + 1  # our own
     assert re.findall(r'(?:src|href)="(?!data:|#)', text) == []
     assert "default-src 'none'" in html.unescape(page)
 
@@ -63,43 +59,46 @@ def test_the_answer_has_theory_beside_it(folder, page) -> None:
     assert beside["theory"]["same_topic"] > 1
     sentence = f"{beside['measured']['same_topic']:.4g} times (theory {beside['theory']['same_topic']:.4g})"
     assert sentence in page
-    lines = documents(page)["spec-attention"]["data"]
-    [line] = [trace for trace in lines if trace["name"] == "same topic, theory"]
-    assert set(line["y"]) == {plotly_charts.significant(beside["theory"]["same_topic"])}
+    assert f"theory {beside['theory']['same_topic']:.3g}</text>" in page
 
 
 def test_curves_are_means_over_seeds(folder) -> None:
     record = topicscope.load(folder)
-    trace = attention_chart(record)["data"][0]
+    _, figure = attention(record)
     history = record.history
-    ratio = history["attention_same_word"] / history["attention_different_topic"]
-    np.testing.assert_allclose(trace["y"], ratio.groupby(history["step"]).mean(), rtol=1e-6)
+    ratio = (history["attention_same_word"] / history["attention_different_topic"]).groupby(history["step"])
+    asked = [(y, said) for axes, _, y, said in figure.points if axes is figure.axes[1] and said[:9] == "same word"]
+    np.testing.assert_allclose([y for y, _ in asked], ratio.mean(), rtol=1e-12)
+    rows = ratio.agg(["mean", "min", "max"]).to_numpy().tolist()
+    means = [f"{mean:.7g} ({low:.7g} to {high:.7g})" for mean, low, high in rows]
+    assert [said.partition(": ")[2] for _, said in asked] == means
 
 
 def test_the_slider_shows_the_snapshots(folder, page) -> None:
     matrices = run_matrices(topicscope.load(folder))
-    spec = documents(page)["spec-matrix-logits"]
+    spec = documents(page)["cells-matrix-logits"]
     assert spec["prefix"] == "step "
+    assert spec["slider"]
     steps = matrices["logits"].steps.tolist()
-    assert [int(frame["name"].replace(",", "")) for frame in spec["frames"]] == steps
-    for frame, expected in zip(spec["frames"], matrices["logits"].frames, strict=True):
-        np.testing.assert_allclose(frame["data"][0]["z"], expected, rtol=1e-3)
-    np.testing.assert_allclose(spec["data"][0]["z"], matrices["logits"].frames[-1], rtol=1e-3)
-    assert spec["layout"]["xaxis"]["ticktext"] == ["0", "1", "2", "3"]
-    assert spec["layout"]["xaxis"]["tickvals"] == [2, 5, 8, 11]  # [MASK] is cell 0, topic 0 cells 1 to 3
+    assert [int(state["name"].replace(",", "")) for state in spec["states"]] == steps
+    assert spec["shown"] == len(steps) - 1
+    for state, expected in zip(spec["states"], matrices["logits"].frames, strict=True):
+        np.testing.assert_allclose(state["values"], expected.ravel(), rtol=1e-3)
+    # One drawing, whatever the number of states.
+    assert len(re.findall('id="matrix-logits-cells"', page)) == 1
 
 
-def test_every_chart_is_one_that_plotly_reads(page) -> None:
-    for spec in documents(page).values():
-        go.Figure({name: spec[name] for name in ("data", "layout", "frames") if name in spec})
-
-
-def test_large_matrices_have_fewer_frames() -> None:
+def test_large_matrices_have_fewer_states(folder) -> None:
+    record = topicscope.load(folder)
     frames = np.random.default_rng(0).normal(size=(20, 150, 150)).astype(np.float32)
-    spec = matrix_chart(RunMatrix("W_V", frames, np.arange(20) ** 2, [Bracket(0, 1.0, 150.0)]))
-    assert len(spec["frames"]) == MOST_CELLS // 150**2
-    assert spec["frames"][-1]["name"] == "361"
-    assert len(json.dumps(spec)) < 2_500_000
+    topic, edge = np.repeat([-1, 0], [1, 149]), np.arange(151)
+    large = replace(record, snapshots={"W_V": frames, "step": np.arange(20) ** 2, "topic": topic, "edge": edge})
+    _, figure = matrix(large, name="W_V", step=361)
+    states = figure.cells.states
+    assert len(states) == MOST_CELLS // 150**2
+    assert list(states)[-1] == figure.cells.shown == "361"
+    _, small = matrix(large, name="W_V", step=361, most_cells=50_000)
+    assert list(small.cells.states) == ["0", "361"]
 
 
 def test_downloads_are_the_record(folder, page) -> None:

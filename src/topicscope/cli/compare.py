@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from topicscope.cli.options import ResultFolder
 from topicscope.cli.output import print_json, print_lines, print_table
 from topicscope.probing.results import compare as compare_results
+from topicscope.report import ratio_label
 
 
 def compare(
@@ -39,7 +40,7 @@ def compare(
                 row["b"],
                 row["part"],
                 row["threshold"],
-                row["quantity"].removeprefix("attention_ratio").strip("_").replace("_", " ") or "all pairs",
+                ratio_label(row["quantity"]),
                 f"{row['ratio_a']:.3f}",
                 f"{row['ratio_b']:.3f}",
                 f"{row['difference']:+.4f} ±{row['se']:.4f}",

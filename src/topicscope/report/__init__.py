@@ -6,26 +6,38 @@ from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
     from topicscope.report.comparison_page import Differences, write_comparison
-    from topicscope.report.embedding_figures import block_matrix, similarity_histogram
     from topicscope.report.emergence_figures import emergence
     from topicscope.report.forest import forest_figure
-    from topicscope.report.heatmaps import at_threshold, circuit_map, head_map, ratio_figure
-    from topicscope.report.probe_figures import controls, coverage, distances, profile
-    from topicscope.report.probe_page import ProbeRecord, render_probe, write_probe
+    from topicscope.report.heatmaps import circuit_map, head_map
+    from topicscope.report.labels import EMBEDDING_COLUMNS, ratio_label
+    from topicscope.report.probe_figures import (
+        block_matrix,
+        controls,
+        coverage,
+        distances,
+        profile,
+        ratio_figure,
+        similarity_histogram,
+    )
+    from topicscope.report.probe_page import ProbeRecord, render_probe
     from topicscope.report.reproduction_page import render_reproduction, write_reproduction
     from topicscope.report.reproduction_record import load_reproduction
     from topicscope.report.series_page import render_series
     from topicscope.report.style import save, to_png
     from topicscope.report.sweep_figures import draw_sweep, metric_words
     from topicscope.report.sweep_page import render_sweep
+    from topicscope.report.tables import Table, at_threshold, attention_table, embedding_table, paper_table
     from topicscope.report.theory_figures import curves_figure, landscape_figure, stages_figure
     from topicscope.report.training_figures import draw_run
-    from topicscope.report.training_page import notebook, render_run, write_run
+    from topicscope.report.training_page import notebook, render_run
 
 __all__ = [
+    "EMBEDDING_COLUMNS",
     "Differences",
     "ProbeRecord",
+    "Table",
     "at_threshold",
+    "attention_table",
     "block_matrix",
     "circuit_map",
     "controls",
@@ -34,6 +46,7 @@ __all__ = [
     "distances",
     "draw_run",
     "draw_sweep",
+    "embedding_table",
     "emergence",
     "forest_figure",
     "head_map",
@@ -41,8 +54,10 @@ __all__ = [
     "load_reproduction",
     "metric_words",
     "notebook",
+    "paper_table",
     "profile",
     "ratio_figure",
+    "ratio_label",
     "render_probe",
     "render_reproduction",
     "render_run",
@@ -53,9 +68,7 @@ __all__ = [
     "stages_figure",
     "to_png",
     "write_comparison",
-    "write_probe",
     "write_reproduction",
-    "write_run",
 ]
 
 load_on_use(__name__)

@@ -1,6 +1,5 @@
 """Several results of probes on one page: their answers side by side, their maps in one scale of colours."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +7,23 @@ from pathlib import Path
 import pandas as pd
 
 from topicscope.records import write_text
-from topicscope.report.answer import cautions, verdict
-from topicscope.report.head_panel import head_charts, saturation
-from topicscope.report.heatmaps import at_threshold, ratio_column, threshold_label
+from topicscope.report.heatmaps import saturation
+from topicscope.report.labels import CONTROL_CI, PART, PERMUTATION_P, THETA, VERDICT, ratio_label
 from topicscope.report.page import Chart, downloads, render_page
-from topicscope.report.probe_page import ProbeRecord
-from topicscope.report.tables import MISSING, Table, attention_table, control_table, count, interval, number, with_error
+from topicscope.report.probe_page import ProbeRecord, cautions, head_charts, verdict
+from topicscope.report.tables import (
+    MISSING,
+    Table,
+    at_threshold,
+    attention_table,
+    control_table,
+    count,
+    interval,
+    number,
+    ratio_column,
+    threshold_label,
+    with_error,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +59,7 @@ def render_comparison(probes: Mapping[str, ProbeRecord], differences: Difference
 
     probes: by the names that the page gives them. All text in them is escaped. Equal records give equal pages.
     """
-    scale = max(saturation(probe.heads, probe.record["headline"]["threshold"]) for probe in probes.values())
+    scale = max(map(_saturation, probes.values()))
     charts: list[Chart] = []
     results = []
     for place, (name, probe) in enumerate(probes.items()):
@@ -97,25 +107,28 @@ def answers_table(probes: Mapping[str, ProbeRecord]) -> Table:
         chosen = at_threshold(heads[heads["part"] == headline["part"]], headline["threshold"])
         values = chosen[ratio_column(chosen)].dropna()
         cells.append(
-            [
-                name,
-                probe.name,
-                str(headline["part"]),
-                threshold_label(headline["threshold"]),
-                with_error(headline, "attention_ratio"),
-                interval(headline.get("low"), headline.get("high"), 3),
-                interval(headline.get("control_low"), headline.get("control_high")),
-                number(headline.get("permutation_p"), 2),
-                str(headline.get("verdict") or MISSING),
-                f"{(values > 1).mean():.0%}" if len(values) else MISSING,
-                number(values.max()) if len(values) else MISSING,
-                count(headline.get("documents")),
-            ]
+            {
+                "result": name,
+                "model": probe.name,
+                PART: str(headline["part"]),
+                THETA: threshold_label(headline["threshold"]),
+                "ratio": with_error(headline, "attention_ratio"),
+                "95% CI": interval(headline.get("low"), headline.get("high")),
+                CONTROL_CI: interval(headline.get("control_low"), headline.get("control_high")),
+                PERMUTATION_P: number(headline.get("permutation_p"), 2),
+                VERDICT: str(headline.get("verdict") or MISSING),
+                "heads above 1": f"{(values > 1).mean():.0%}" if len(values) else MISSING,
+                "highest head": number(values.max()) if len(values) else MISSING,
+                "documents": count(headline.get("documents")),
+            }
         )
-    columns = ["result", "model", "part", "θ", "ratio", "95 % interval", "random weights (95 %)", "shuffled topics, p"]
-    columns += ["verdict", "heads above 1", "highest head", "documents"]
     note = "Results of other texts, topics or thresholds differ for those reasons too."
-    return Table("Side by side: the headline of each result", columns, cells, note)
+    return Table.of("Side by side: the headline of each result", cells, note, 1)
+
+
+def _saturation(probe: ProbeRecord) -> float:
+    chosen = at_threshold(probe.heads, probe.record["headline"]["threshold"])
+    return saturation(chosen[ratio_column(chosen)].to_numpy(dtype=float))
 
 
 def differences_table(rows: pd.DataFrame) -> Table:
@@ -125,22 +138,20 @@ def differences_table(rows: pd.DataFrame) -> Table:
             f"{row['b']} − {row['a']}",
             str(row["part"]),
             threshold_label(row["threshold"]),
-            str(row["quantity"]).removeprefix("attention_ratio").strip("_").replace("_", " ") or "all pairs",
+            ratio_label(str(row["quantity"])),
             f"{row['difference']:+.4f}\u00a0±\u00a0{row['se']:.4f}",
             f"{row['low']:+.4f}\u00a0to\u00a0{row['high']:+.4f}",
             "yes" if row["paired"] else "no",
         ]
         for row in rows.to_dict(orient="records")
     ]
-    columns = ["results", "part", "θ", "ratio", "difference", "95 % interval", "same documents"]
+    columns = ["results", PART, THETA, "ratio", "difference", "95% CI", "same documents"]
     note = "± is one standard error, clustered by document. Where both read the same text, documents are paired."
     return Table("Differences of attention ratios", columns, cells, note)
 
 
 def _files(answers: Table, differences: Differences | None) -> dict[str, str]:
-    stream = io.StringIO()
-    pd.DataFrame(answers.rows, columns=list(answers.columns)).to_csv(stream, index=False)
-    files = {"comparison.csv": stream.getvalue()}
+    files = {"comparison.csv": answers.csv()}
     if differences is not None and len(differences.rows):
         files["differences.csv"] = differences.rows.to_csv(index=False)
     return files

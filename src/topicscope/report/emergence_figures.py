@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from topicscope.errors import InputError
-from topicscope.report.style import Columns, paper_figure
+from topicscope.report.style import Columns, paper_figure, show_values
 
 _Z, _NULL = 4.0, 1.96
 _TITLES = {
@@ -37,7 +37,7 @@ def emergence(
     layers, embeddings: as in `MonitorHistory`. onsets: quantity, part, layer, step, low, high of every curve; of each
     quantity the earliest is drawn, its interval shaded.
     The data: quantity, part, layer, step, value, low, high. z has a standard error of 1, attention its clustered one
-    (in causal parts the ratio is the position-corrected one); low and high are 95 % limits.
+    (in causal parts the ratio is the position-corrected one); low and high are 95% limits.
 
     Raises:
         InputError: nothing was measured, or an unknown width.
@@ -60,6 +60,9 @@ def emergence(
                 colour = colours(numbers.index(int(layer))) if layer in numbers else _COLOUR
                 style = ("-", "--", ":")[parts.index(part) % 3] if part in parts else "-"
                 axes.plot(curve["step"], curve["value"], style, marker="o", ms=2.5, lw=1.2, color=colour)
+                where = "" if pd.isna(layer) else f"layer {layer:.0f}, "
+                texts = [f"{where}step {at:,.0f}: {y:.4g}" for at, y in zip(curve["step"], curve["value"], strict=True)]
+                show_values(axes, curve["step"], curve["value"], texts)
                 axes.fill_between(curve["step"], curve["low"], curve["high"], color=colour, alpha=0.13, lw=0)
             _reference(axes, quantity)
             _onset(axes, [onset for onset in onsets if onset["quantity"] == quantity], float(data["step"].max()))

@@ -5,18 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from topicscope.report.labels import MEASURED, PAPER, THEORY
 from topicscope.report.reproduction_record import Row
-from topicscope.report.style import STYLE
+from topicscope.report.style import paper_figure, tidy
 
-MEASURED, THEORY, PAPER = "#0072B2", "#D55E00", "#000000"  # Okabe-Ito; markers differ as well
-PAPER_STYLE = STYLE | {"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7.5}
-WIDTH = 6.75  # inches: both columns of a paper
 _ROW = 0.19
 # A panel whose numbers span more than this many powers of ten is drawn on a logarithmic axis.
 _DECADES = 3
@@ -44,8 +41,7 @@ def forest_figure(
     if not panels:
         return note_figure(title, "No row has a number.")
     heights = [len(panel) + 1.9 for _, panel in panels]
-    with mpl.rc_context(PAPER_STYLE):
-        figure = Figure(figsize=(WIDTH, 0.75 + _ROW * sum(heights)), layout="constrained")
+    with paper_figure(None, 0.75 + _ROW * sum(heights)) as figure:
         grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
         for axes, (answer, panel) in zip(grid, panels, strict=True):
             _panel(axes, panel)
@@ -58,8 +54,7 @@ def forest_figure(
 
 def note_figure(title: str, text: str) -> Figure:
     """A figure that says why there is nothing to draw."""
-    with mpl.rc_context(PAPER_STYLE):
-        figure = Figure(figsize=(WIDTH, 1.0), layout="constrained")
+    with paper_figure(None, 1.0) as figure:
         figure.suptitle(plain(title), fontsize=9, x=0.01, ha="left")
         figure.text(0.01, 0.3, plain(text))
     return figure
@@ -96,9 +91,8 @@ def draw_rows(axes: Axes, rows: Sequence[Row], labels: Sequence[str]) -> None:
     axes.set(ylim=(len(rows) - 0.4, -0.6))
     axes.set_yticks(range(len(rows)), [plain(label) for label in labels], fontsize=6.5)
     axes.tick_params(axis="y", length=0)
-    axes.grid(axis="both", color="#e3e3e3", lw=0.5)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    tidy(axes)
+    axes.spines["left"].set_visible(False)
 
 
 def _panel(axes: Axes, rows: Sequence[Row]) -> None:
@@ -118,7 +112,7 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _legend(figure: Figure, rows: Sequence[Row]) -> None:
     axes = figure.axes[0]
-    kinds = [("measured, 95 % interval", "o", MEASURED, MEASURED, True)]
+    kinds = [("measured, 95% CI", "o", MEASURED, MEASURED, True)]
     kinds.append(("measured, criterion not met", "x", MEASURED, MEASURED, any(r.get("holds") is False for r in rows)))
     kinds.append(("theory", "D", THEORY, "none", any(_finite(r.get("theory")) is not None for r in rows)))
     kinds.append(("paper", "*", PAPER, PAPER, any(_finite(r.get("paper")) is not None for r in rows)))
@@ -127,7 +121,7 @@ def _legend(figure: Figure, rows: Sequence[Row]) -> None:
         for name, marker, color, face, there in kinds
         if there
     ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False)
+    figure.legend(handles=handles, loc="outside lower left", ncols=4)
 
 
 def _short(text: str, limit: int = 88) -> str:

@@ -1,13 +1,12 @@
-"""The shell that every page shares: one file, no network, scripts named by their hash, all outside text escaped.
+"""The shell that every page shares: one file, no network, its script named by its hash, all outside text escaped.
 
-A page is a jinja2 template that extends `page.html.j2`. Charts are plotly's, with its source inlined once; each chart
-has a static picture beside it, seen on paper and without scripts. A page without charts carries no plotly.
+A page is a jinja2 template that extends `page.html.j2`. Its charts are figures of matplotlib as inline SVG, seen on
+paper and without scripts as well; the script lets them answer to the pointer and to keys.
 """
 
 import base64
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,47 +16,41 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from plotly.offline import get_plotlyjs
 
 from topicscope.records import dump_json
-from topicscope.report.style import to_svg
+from topicscope.report.style import PaperFigure
+from topicscope.report.svg import cells_document, inline_svg
 
 # What the downloads of a page may weigh; a larger file lies beside the page and is named there.
 _MOST_DOWNLOADED = 1_000_000
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A static picture. source: a data address; alt: the words that stand for it; width, height in CSS pixels."""
-
-    source: str
-    caption: str
-    alt: str
-    width: int
-    height: int
-
-    @classmethod
-    def of(cls, figure: Figure, caption: str, alt: str) -> "Picture":
-        """The figure as inlined SVG."""
-        source = "data:image/svg+xml;base64," + base64.b64encode(to_svg(figure).encode()).decode()
-        return cls(source, caption, alt, round(96 * figure.get_figwidth()), round(96 * figure.get_figheight()))
+# CSS pixels to the inch of a figure: letters of 8 points are then as large as those of a note.
+_PIXELS = 120
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A plotly chart and the picture that stands for it on paper and without scripts.
-
-    name: unique on the page, letters, digits and hyphens, the element's id. spec: data, layout and, for a slider,
-    frames (see `plotly_charts`). height: CSS pixels. part: of a model, where the cells are its heads to be chosen.
-    width: the largest, for charts that keep their shape; the height shrinks with it.
-    """
+    """A figure on a page. name: unique there, letters, digits and hyphens, the element's id; alt: the words that stand
+    for it; width: in CSS pixels where there is room; part: of a model, where its cells are heads to be chosen;
+    cells: what the script knows of its map, if it has one; asked: whether it answers to the pointer."""
 
     name: str
-    spec: Mapping[str, Any]
-    picture: Picture
-    height: int = 420
+    caption: str
+    alt: str
+    svg: Markup
+    width: int
     part: str = ""
-    width: int | None = None
+    cells: Mapping[str, Any] | None = None
+    asked: bool = False
+
+    @classmethod
+    def of(cls, figure: Figure, name: str, caption: str, alt: str, part: str = "") -> "Chart":
+        """The figure as it is drawn now."""
+        svg, width = inline_svg(figure, name, caption), round(_PIXELS * figure.get_figwidth())
+        if not isinstance(figure, PaperFigure):
+            return cls(name, caption, alt, svg, width, part)
+        cells = None if figure.cells is None else cells_document(figure.cells)
+        asked = cells is not None or bool(figure.points or figure.marks)
+        return cls(name, caption, alt, svg, width, part, cells, asked)
 
 
 @dataclass(frozen=True)
@@ -98,16 +91,14 @@ def render_page(
     charts: those that the template places with `{{ chart(charts.NAME) }}` (hyphens as underscores); data: what the
     script reads, by the id of its element; context: what else the template uses.
     """
-    scripts = [*([_plotly()] if charts else []), _script()]
-    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
-    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
-    documents = {f"spec-{chart.name}": chart.spec for chart in charts} | dict(data or {})
+    policy = f"default-src 'none'; script-src 'sha256-{_sha256(_script())}'; style-src 'unsafe-inline'; img-src data:"
+    documents = {f"cells-{chart.name}": chart.cells for chart in charts if chart.cells is not None} | dict(data or {})
     return (
         _environment()
         .get_template(template)
         .render(
             policy=policy,
-            scripts=[Markup(script) for script in scripts],
+            script=Markup(_script()),
             documents={name: script_json(document) for name, document in documents.items()},
             charts={chart.name.replace("-", "_"): chart for chart in charts},
             **context,
@@ -121,11 +112,6 @@ def script_json(document: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def significant(value: float, digits: int = 4) -> float | None:
-    """A number rounded as coarsely as a 16-bit float has it; None for NaN and infinities."""
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
-
-
 @cache
 def _environment() -> Environment:
     # Autoescape always: the templates' names do not end in .html, so jinja2 would not turn it on by itself.
@@ -136,13 +122,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         loader=PackageLoader("topicscope.report", ""),
     )
-
-
-@cache
-def _plotly() -> str:
-    # A browser reads \r as \n, and the hash must be that of what it reads.
-    source: str = get_plotlyjs()
-    return source.replace("\r\n", "\n").replace("\r", "\n")
 
 
 @cache

@@ -1,42 +1,119 @@
-"""Figures of a probe beside its head map and its ratios, each with the numbers it shows; plain tables in, no model."""
+"""Figures of a probe beside its head map, each with the numbers it shows; plain tables in, no model."""
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import FixedLocator, FuncFormatter
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from topicscope.errors import InputError
-from topicscope.report.heatmaps import at_threshold
-from topicscope.report.style import LINES, Columns, Drawn, paper_figure, tidy
+from topicscope.report.heatmaps import Bracket, block_map, brackets, matrix_cells, spread
+from topicscope.report.labels import CONTROL, PAIRS, PAPER, PROFILE, RATIOS
+from topicscope.report.style import (
+    LINES,
+    STYLE,
+    WIDTHS,
+    Columns,
+    Drawn,
+    PaperFigure,
+    check_columns,
+    paper_figure,
+    show_values,
+    style,
+    tidy,
+)
+from topicscope.report.tables import at_threshold, ratio_column, threshold_label
 
-MEASURES: Mapping[str, str] = {
-    "attention_ratio": "all pairs",
-    "attention_ratio_distinct": "distinct words",
-    "attention_ratio_distance_matched": "same distances",
-    "attention_ratio_distinct_distance_matched": "distinct words, same distances",
-    "attention_ratio_distinct_frequency_matched": "distinct words, same frequencies",
-    "attention_ratio_position_corrected": "position-corrected",
-}
-PROFILE: Mapping[str, str] = {
-    "itself": "itself",
-    "previous": "token before",
-    "next": "token after",
-    "first_token": "first token",
-    "separators": "separators",
-    "punctuation": "punctuation",
-    "same_topic_share": "other words of the topic",
-    "entropy_share": "evenness (entropy / largest)",
-}
 _GREY = "#777777"
+SHARES = [name for name in PROFILE if name not in ("entropy", "distance")]
+
+
+def ratio_figure(table: pd.DataFrame, *, columns: Columns | None = None) -> PaperFigure:
+    """Attention ratios by threshold with 95% CIs, the random-weights band and the paper's BERT row.
+
+    table: `ProbeResult.table()`; one panel per part with measured rows. Intervals hold the spread over documents and
+    over topic seeds. Band: 95% CI of the mean over random initialisations (causal parts: of the
+    position-corrected ratio). The paper's BERT is drawn in encoder panels at thresholds that were measured too.
+
+    Raises:
+        InputError: no measured row.
+    """
+    measured = table[table["source"] == "measured"]
+    if measured.empty:
+        raise InputError("no measured rows to draw", received=f"{len(table)} rows", expected='source "measured"')
+    parts = list(dict.fromkeys(measured["part"]))
+    paper = table[(table["source"] == "paper") & (table["model"] == "BERT")]
+    with mpl.rc_context(STYLE if columns is None else style(columns)):
+        width = max(6.4, 3.4 * len(parts)) if check_columns(columns) is None else WIDTHS[columns or "double"]
+        figure = PaperFigure(figsize=(width, 4.0 if columns is None else 3.0), layout="constrained")
+        panels = np.atleast_1d(figure.subplots(1, len(parts), sharey=True))
+        legend: dict[str, Any] = {}
+        for axes, part in zip(panels, parts, strict=True):
+            rows = measured[measured["part"] == part]
+            _draw_ratios(axes, rows, paper if part == "encoder" else paper.iloc[:0])
+            axes.set_title(part, fontsize=10 if columns is None else None, loc="center")
+            legend |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        panels[0].set_ylabel("same-topic / different-topic attention")
+        figure.legend(
+            legend.values(),
+            legend.keys(),
+            loc="outside lower center",
+            ncols=3 if width > 5 else 2,
+            fontsize=8 if width > 5 else 6.5,
+            frameon=False,
+        )
+    return figure
+
+
+def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame) -> None:
+    shown = [(name, ratio) for name, ratio in RATIOS.items() if name in rows and bool(rows[name].notna().any())]
+    control = f"control_{ratio_column(rows)}"
+    labels = [threshold_label(float(t)) for t in rows["threshold"]]
+    axes.axhline(1.0, color="#555555", lw=0.8, ls="--", label="no difference")
+    for place, (_, row) in enumerate(rows.iterrows()):
+        low, high, mean = (float(row.get(f"{control}{end}", math.nan)) for end in ("_low", "_high", ""))
+        if math.isfinite(low):
+            axes.fill_between([place - 0.42, place + 0.42], low, high, color="#999999", alpha=0.45, lw=0)
+        if math.isfinite(mean):
+            axes.hlines(mean, place - 0.42, place + 0.42, color="#222222", lw=1.6, label=f"{CONTROL}, 95% CI")
+            show_values(axes, [place - 0.4], [mean], [f"{CONTROL}, θ = {labels[place]}: {mean:.4g}"])
+        # iloc: at most one paper row for a threshold.
+        for value in at_threshold(paper, row["threshold"])["attention_ratio"].iloc[:1]:
+            axes.plot(place + 0.45, value, "*", color=PAPER, ms=9, ls="none", label="BERT in the paper")
+            show_values(axes, [place + 0.45], [value], [f"BERT in the paper, θ = {labels[place]}: {value:.4g}"])
+    for number, (name, ratio) in enumerate(shown):
+        places = np.arange(len(rows)) + (number - (len(shown) - 1) / 2) * 0.72 / max(len(shown), 4)
+        values, lows, highs = (rows[f"{name}{end}"].to_numpy(dtype=float) for end in ("", "_low", "_high"))
+        half = np.nan_to_num(np.stack([values - lows, highs - values]))
+        axes.errorbar(
+            places, values, yerr=half, fmt=ratio.marker, color=ratio.color, ms=5, capsize=3, lw=1.3, label=ratio.label
+        )
+        ends = [f"\n95% CI {a:.3f} to {b:.3f}" if math.isfinite(a) else "" for a, b in zip(lows, highs, strict=True)]
+        texts = [
+            f"{ratio.label}, θ = {theta}: {value:.3f}{end}"
+            for theta, value, end in zip(labels, values, ends, strict=True)
+        ]
+        show_values(axes, places, values, texts)
+    axes.set_xticks(range(len(rows)), labels)
+    axes.set_xlim(-0.55, len(rows) - 0.45)
+    if bool(rows["threshold"].notna().any()):
+        axes.set_xlabel(
+            "threshold θ (share of the vocabulary kept per topic)", fontsize=min(8.0, mpl.rcParams["font.size"])
+        )
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.ticklabel_format(axis="y", useOffset=False, style="plain")
+    tidy(axes, grid="y")
 
 
 def controls(
     rows: pd.DataFrame, controls: pd.DataFrame, *, part: str, threshold: float | None, columns: Columns | None = None
 ) -> Drawn:
-    """Every ratio with its 95 % interval, and the same ratio of every random initialisation; at the right those alone.
+    """Every ratio with its 95% CI, and the same ratio of every random initialisation; at the right those alone.
 
     rows: `ProbeResult.table()`; controls: `ProbeResult.controls`. Data: measure, source ("measured" or "control"),
     control_seed, value, low, high.
@@ -65,11 +142,11 @@ def controls(
             axes.ticklabel_format(axis="x", useOffset=False)
             tidy(axes, grid="x")
         left.set(ylim=(len(names) - 0.5, -0.5), xlabel="attention ratio")
-        left.set_yticks(range(len(names)), [MEASURES[name] for name in names])
+        left.set_yticks(range(len(names)), [RATIOS[name].label for name in names])
         for axes in panels[1:]:
-            axes.set_title("random weights alone")
+            axes.set_title(f"{CONTROL} alone")
         handles = [left.plot([], [], "o", ms=4, color=LINES[0][0])[0], left.plot([], [], "|", ms=8, color=_GREY)[0]]
-        figure.legend(handles, ["measured, 95 % interval", "random weights"], loc="outside lower center", ncols=2)
+        figure.legend(handles, ["measured, 95% CI", CONTROL], loc="outside lower center", ncols=2)
     return data, figure
 
 
@@ -77,7 +154,7 @@ def _measured(row: pd.Series) -> list[dict[str, Any]]:
     return [
         {"measure": name, "source": "measured", "control_seed": None, "value": row[name]}
         | {end: row.get(f"{name}_{end}", math.nan) for end in ("low", "high")}
-        for name in MEASURES
+        for name in RATIOS
         if name in row and pd.notna(row[name])
     ]
 
@@ -87,7 +164,7 @@ def _random(random: pd.DataFrame) -> list[dict[str, Any]]:
         {"measure": name, "source": "control", "control_seed": int(row["control_seed"]), "value": row[name]}
         | {"low": math.nan, "high": math.nan}
         for _, row in random.iterrows()
-        for name in MEASURES
+        for name in RATIOS
         if name in row and pd.notna(row[name])
     ]
 
@@ -109,8 +186,7 @@ def coverage(counts: Mapping[str, Any], *, part: str, threshold: float | None, c
     pairs = pd.DataFrame(counts.get("pairs", []))
     if len(pairs):
         pairs = at_threshold(pairs[pairs["part"] == part].assign(threshold=pairs["threshold"].astype(float)), threshold)
-        names = {"same_word": "same word", "same_topic": "same topic", "different_topic": "different topics"}
-        steps += [(f"pairs: {label}", "pairs", pairs[name].mean()) for name, label in names.items()]
+        steps += [(f"pairs: {label}", "pairs", pairs[name].mean()) for name, label in PAIRS.items()]
     data = pd.DataFrame([s for s in steps if s[2] is not None], columns=["step", "kind", "count"])
     _need(len(data), "coverage", "no counts")
     with paper_figure(columns, 0.6 + 0.24 * len(data)) as figure:
@@ -118,9 +194,12 @@ def coverage(counts: Mapping[str, Any], *, part: str, threshold: float | None, c
         colors = [LINES[0][0] if kind == "text" else LINES[1][0] for kind in data["kind"]]
         hatches = ["" if kind == "text" else "////" for kind in data["kind"]]
         values = data["count"].to_numpy(dtype=float)
-        axes.barh(range(len(data)), values, color=colors, hatch=hatches, edgecolor="white", lw=0, log=True)
-        for place, value in enumerate(values):
-            axes.annotate(f"{value:,.0f}", (max(value, 1), place), (3, 0), textcoords="offset points", va="center")
+        bars = axes.barh(range(len(data)), values, color=colors, hatch=hatches, edgecolor="white", lw=0, log=True)
+        for bar, (place, row) in zip(bars, data.iterrows(), strict=True):
+            axes.annotate(
+                f"{row['count']:,.0f}", (max(row["count"], 1), place), (3, 0), textcoords="offset points", va="center"
+            )
+            figure.mark(bar, f"{row['step']}: {row['count']:,.0f}{_share(steps, row['step'])}")
         axes.set(ylim=(len(data) - 0.4, -0.6), xlim=(0.8, max(values.max(), 1) * 8))
         axes.set_yticks(range(len(data)), data["step"])
         axes.xaxis.set_major_locator(FixedLocator([10.0**k for k in range(int(np.log10(max(values.max(), 1))) + 1)]))
@@ -129,6 +208,14 @@ def coverage(counts: Mapping[str, Any], *, part: str, threshold: float | None, c
         axes.tick_params(axis="y", length=0)
         tidy(axes, grid="x")
     return data, figure
+
+
+def _share(steps: list[tuple[str, str, Any]], step: str) -> str:
+    """How much a step kept of the one before it, where it is a part of that one."""
+    names = [name for name, *_ in steps]
+    kept, whole = steps[names.index(step)][2], steps[names.index(step) - 1][2]
+    parts = ("documents read", "units read", "words that are one token")
+    return f" of {whole:,.0f} ({kept / whole:.1%})" if step in parts and whole else ""
 
 
 def profile(
@@ -143,7 +230,7 @@ def profile(
     """
     chosen = at_threshold(heads[heads["part"] == part], threshold)
     one = chosen[(chosen["layer"] == layer) & (chosen["head"] == head)]
-    names = [name for name in PROFILE if name in chosen and bool(chosen[name].notna().any())]
+    names = [name for name in SHARES if name in chosen and bool(chosen[name].notna().any())]
     _need(len(one) and len(names), "profile", (part, threshold, layer, head))
     spread = chosen[names].agg(["min", "median", "max"])
     data = pd.DataFrame(
@@ -178,8 +265,7 @@ def distances(data: pd.DataFrame, columns: Columns | None = None) -> Drawn:
     _need(len(data), "distances", "no pairs")
     with paper_figure(columns, 2.6) as figure:
         axes = figure.subplots()
-        names = {"same_word": "same word", "same_topic": "same topic", "different_topic": "different topics"}
-        for (name, label), (color, line, marker) in zip(names.items(), LINES, strict=False):
+        for (name, label), (color, line, marker) in zip(PAIRS.items(), LINES, strict=False):
             one = data[(data["pair"] == name) & (data["pairs"] > 0)]
             axes.plot(
                 one["distance"], one["mean_attention"], ls=line, marker=marker, ms=2.5, lw=1.0, color=color, label=label
@@ -194,3 +280,84 @@ def distances(data: pd.DataFrame, columns: Columns | None = None) -> Drawn:
 def _need(found: object, what: str, received: object) -> None:
     if not found:
         raise InputError(f"the result has no {what} to draw", received=received, expected=f"a result with {what}")
+
+
+_KINDS = (("same", PAIRS["same_topic"]), ("different", PAIRS["different_topic"]))
+
+
+def topic_brackets(similarities: Mapping[str, np.ndarray]) -> list[Bracket]:
+    """Where each topic lies along the sides of the block matrix; similarities: the arrays of embedding_map.npz."""
+    _require(similarities)
+    size = np.diff(np.append(similarities["starts"], len(similarities["words"])))
+    return brackets(np.repeat(similarities["topics"], size), similarities["edges"])
+
+
+def block_matrix(similarities: Mapping[str, np.ndarray], columns: Columns | None = None) -> Drawn:
+    """Mean cosine of the input embeddings [bin, bin], words in the order of their topics, which brackets show.
+
+    Raises:
+        InputError: the result holds no similarities.
+    """
+    topics = topic_brackets(similarities)
+    cosine = similarities["cosine"].astype(np.float64)
+    with paper_figure(columns or "single", 3.1 if columns != "double" else 6.0) as figure:
+        axes = figure.add_subplot()
+        block_map(axes, cosine, topics)
+        axes.set_title("cosine of word embeddings, by topic", pad=18 if columns != "double" else 34)
+    text, names = "{row}\n× {column}\nmean cosine {value}", _bin_names(similarities)
+    figure.cells = matrix_cells({"cosine": cosine}, spread(cosine), text=text, names=names)
+    return {"cosine": cosine, **{name: similarities[name] for name in ("words", "topics", "starts", "edges")}}, figure
+
+
+def _bin_names(similarities: Mapping[str, np.ndarray]) -> list[str]:
+    """What each bin holds: its first and last word, and the topic of the first."""
+    words = similarities["words"]
+    of_word = np.repeat(similarities["topics"], np.diff(np.append(similarities["starts"], len(words))))
+    return [
+        f"{words[begin]}{f' … {words[end - 1]}' if end - begin > 1 else ''} (topic {of_word[begin]})"
+        for begin, end in pairwise(similarities["edges"].tolist())
+    ]
+
+
+def shares(similarities: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Columns low, high (bounds of the cosine), same, different: percent of the pairs of each kind; NaN without any."""
+    _require(similarities)
+    bounds = similarities["bounds"]
+    table = pd.DataFrame({"low": bounds[:-1], "high": bounds[1:]})
+    for name, _ in _KINDS:
+        counts = similarities[name].astype(np.float64)
+        table[name] = 100 * counts / counts.sum() if counts.sum() else np.nan
+    shown = np.flatnonzero(similarities["same"] + similarities["different"])
+    return table.iloc[shown[0] : shown[-1] + 1].reset_index(drop=True)
+
+
+def similarity_histogram(similarities: Mapping[str, np.ndarray], columns: Columns | None = None) -> Drawn:
+    """How the cosines of same-topic and of different-topic pairs spread, each kind as a share of its own pairs.
+
+    Raises:
+        InputError: the result holds no similarities.
+    """
+    table = shares(similarities)
+    with paper_figure(columns, 2.4) as figure:
+        axes = figure.add_subplot()
+        for (name, label), (color, line, _) in zip(_KINDS, LINES, strict=False):
+            said = f"{label} ({similarities[name].sum():,} pairs)"
+            ends = [*table["low"], table["high"].iloc[-1]]
+            axes.stairs(table[name], ends, color=color, linestyle=line, label=said, lw=1.4)
+            middles, percent = (table["low"] + table["high"]) / 2, table[name].fillna(0.0)
+            found = zip(middles, percent, strict=True)
+            texts = [f"{label}, cosine {cosine:.3f}: {share:.3g} % of these pairs" for cosine, share in found]
+            show_values(axes, middles, percent, texts)
+        axes.set(xlabel="cosine of two words", ylabel="% of the pairs of a kind")
+        axes.legend()
+        tidy(axes)
+    return table, figure
+
+
+def _require(similarities: Mapping[str, np.ndarray]) -> None:
+    if not similarities:
+        raise InputError(
+            "the result holds no similarities of embeddings",
+            expected="embedding_map.npz",
+            advice="probe again: older results lack them, and so do those without two words that are one token",
+        )

@@ -1,7 +1,9 @@
 """A probe's page, `report.html`: one file that needs no network, made from the folder of a result alone."""
 
 import io
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,23 @@ import numpy as np
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.records import dump_json, read_json, read_npz, write_text
+from topicscope.records import dump_json, read_json, read_npz
 from topicscope.report import tables
-from topicscope.report.answer import cards, cautions, distinct_low, strictest, verdict
-from topicscope.report.head_panel import head_charts, head_choices, head_data
+from topicscope.report.heatmaps import head_map
+from topicscope.report.labels import PROFILE, RATIOS
 from topicscope.report.page import Chart, downloads, render_page
-from topicscope.report.probe_charts import coverage_chart, embedding_charts, ratio_chart
-from topicscope.report.tables import circuit_table, control_table
+from topicscope.report.probe_figures import block_matrix, coverage, ratio_figure, similarity_histogram
+from topicscope.report.tables import (
+    MISSING,
+    at_threshold,
+    interval,
+    number,
+    ratio_column,
+    significant,
+    threshold_label,
+)
 
-PAGE = "report.html"
+_WORDS_OF_A_TOPIC = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,17 +66,6 @@ class ProbeRecord:
         return str(self.record["model"]["name"])
 
 
-def write_probe(folder: Path | str, *, out: Path | str | None = None) -> Path:
-    """Write the page of one result into its folder, or to `out`.
-
-    Raises:
-        InputError: as `ProbeRecord.load`.
-    """
-    path = Path(folder) / PAGE if out is None else Path(out)
-    write_text(path, render_probe(ProbeRecord.load(folder)))
-    return path
-
-
 def render_probe(probe: ProbeRecord) -> str:
     """The page of one probe. All text in it is from outside (words, names, warnings) and is escaped.
 
@@ -78,7 +77,7 @@ def render_probe(probe: ProbeRecord) -> str:
     paper = [row for row in record["table"] if row["source"] == "paper"]
     maps = head_charts(heads, threshold=headline["threshold"], name=probe.name)
     return render_page(
-        "template.html.j2",
+        "probe.html.j2",
         charts=_charts(probe, maps),
         data={"heads-data": head_data(record, heads)},
         maps=[chart.name.replace("-", "_") for chart in maps],
@@ -93,18 +92,18 @@ def render_probe(probe: ProbeRecord) -> str:
         interrupted=record["interrupted"],
         warnings=cautions(record),
         attention=tables.attention_table(rows),
-        control_table=control_table(rows, record["controls"]),
+        control_table=tables.control_table(rows, record["controls"]),
         paper=tables.paper_table(paper),
         controls=len({row.get("control_seed") for row in record["controls"]}),
         heads=tables.heads_table(heads, headline["part"], headline["threshold"]),
         embeddings=tables.embedding_table(record["embeddings"]) if record["embeddings"] else None,
-        circuits=circuit_table(record.get("circuits", []), headline["threshold"]),
+        circuits=tables.circuit_table(record.get("circuits", []), headline["threshold"]),
         topics=tables.topics_table(record["topics"]) if record["topics"] else None,
         coherence=any("npmi" in topic for topic in record["topics"]),
         funnel=tables.funnel_table(coverage),
         pairs=tables.pairs_table(coverage.get("pairs", [])),
         counts=tables.details("All counts", {k: v for k, v in coverage.items() if k != "pairs"}),
-        causal=any(part.get("causal") for part in model["parts"]),
+        ratios=[ratio for name, ratio in RATIOS.items() if any(number(row.get(name)) != MISSING for row in rows)],
         created=manifest["created"],
         command=manifest.get("command"),
         downloads=downloads(_files(record, heads)),
@@ -118,12 +117,52 @@ def render_probe(probe: ProbeRecord) -> str:
 
 
 def _charts(probe: ProbeRecord, maps: list[Chart]) -> list[Chart]:
-    headline = probe.record["headline"]
-    found = [ratio_chart(probe.record["table"], probe.name), *maps]
-    coverage = coverage_chart(probe.record["coverage"], headline["part"], headline["threshold"])
+    record, headline = probe.record, probe.record["headline"]
+    frame = pd.DataFrame.from_records(record["table"])
+    numeric = [c for c in map(str, frame) if c.startswith(("threshold", "attention_", "control_"))]
+    frame[numeric] = frame[numeric].astype(float)
+    said = f"Attention ratios of {probe.name} by threshold with 95% CIs; the numbers are in the attention table."
+    caption = "The ratio by threshold, with random weights and the paper beside it"
+    found = [Chart.of(ratio_figure(frame), "ratios", caption, said), *maps]
     if probe.similarities:
-        found += embedding_charts(probe.similarities)
-    return found + ([coverage] if coverage else [])
+        found += _embedding_charts(probe.similarities)
+    try:
+        counted, figure = coverage(record["coverage"], part=headline["part"], threshold=headline["threshold"])
+    except InputError:  # nothing was counted
+        return found
+    assert isinstance(counted, pd.DataFrame)
+    said = "; ".join(f"{row['step']} {row['count']:,.0f}" for row in counted.to_dict(orient="records"))
+    return [*found, Chart.of(figure, "coverage", "What was read of the text", f"Counts: {said}.")]
+
+
+def _embedding_charts(similarities: Mapping[str, np.ndarray]) -> list[Chart]:
+    """The block matrix of cosines by topic, and the histogram of cosines of both kinds of pairs."""
+    blocks = (
+        f"Matrix of the mean cosines of {len(similarities['words'])} words in the order of their "
+        f"{len(similarities['topics'])} topics; orange blocks along the diagonal are topics whose words are alike."
+    )
+    halves = "; ".join(
+        f"half of the {name}-topic pairs are above {_median(similarities, name):.2f}" for name in ("same", "different")
+    )
+    caption = "Which word embeddings are alike: every word by its topic"
+    return [
+        Chart.of(block_matrix(similarities, "double")[1], "blocks", caption, blocks),
+        Chart.of(
+            similarity_histogram(similarities)[1],
+            "similarities",
+            "Similarities of same-topic and of different-topic words",
+            f"Histogram of cosines: {halves}.",
+        ),
+    ]
+
+
+def _median(similarities: Mapping[str, np.ndarray], name: str) -> float:
+    """The middle of the bar that holds the median; NaN without a pair."""
+    counts, bounds = similarities[name], similarities["bounds"]
+    if not counts.sum():
+        return float("nan")
+    bar = int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
+    return float(bounds[bar] + bounds[bar + 1]) / 2
 
 
 def _similarity_words(similarities: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -142,3 +181,290 @@ def _files(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, str]:
     pd.DataFrame.from_records(record["table"]).to_csv(table, index=False)
     files = {"table.csv": table.getvalue(), "heads.csv": heads.to_csv(index=False)}
     return files | {"result.json": dump_json(record, indent=2) + "\n"}
+
+
+# ---- the answer in words
+
+
+def distinct_low(headline: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> float | None:
+    """About the lower limit of the ratio without repeats of one word; None where the record has none."""
+    for row in rows:
+        value, error = row.get("attention_ratio_distinct"), row.get("attention_ratio_distinct_se")
+        if (row["part"], row["threshold"]) == (headline["part"], headline["threshold"]) and None not in (value, error):
+            return float(value) - 2 * float(error)  # type: ignore[arg-type]
+    return None
+
+
+def strictest(headline: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> str:
+    """A sentence: what is left at the headline's place without repeats and with equal distances; empty if not known."""
+    name = "attention_ratio_distinct_distance_matched"
+    for row in rows:
+        limits = row.get(f"{name}_low"), row.get(f"{name}_high")
+        here = (row["part"], row["threshold"]) == _place(headline)
+        if here and headline.get("quantity") in (None, "attention_ratio") and number(row.get(name)) != MISSING:
+            within = interval(*limits)
+            return (
+                "Between different words only, with both kinds of pairs equally far apart, the ratio is "
+                f"{number(row[name])}{'' if within == MISSING else f' (95% CI {within})'}."
+            )
+    return ""
+
+
+# Below these a result says little: half of the words, so many words of a topic, documents and pairs.
+_LEAST_SHARE, _LEAST_WORDS, _LEAST_DOCUMENTS, _LEAST_PAIRS = 0.5, 3, 30, 100
+
+
+def cautions(record: Mapping[str, Any]) -> list[str]:
+    """What a reader must know first: the probe's warnings, then little text, few words, few pairs at the headline."""
+    headline, coverage = record["headline"], record["coverage"]
+    said = list(map(str, record["warnings"]))
+    documents, alignment = headline["documents"], coverage.get("alignment", {})
+    if documents < _LEAST_DOCUMENTS:
+        said.append(f"Only {documents} documents were read: the interval rests on few independent pieces of text.")
+    words, found = alignment.get("words"), alignment.get("found")
+    if words and found is not None and found / words < _LEAST_SHARE:
+        said.append(
+            f"Only {found / words:.0%} of the words are one token of the model; the others were left out, and they may "
+            "behave differently."
+        )
+    here = [r for r in coverage.get("pairs", []) if (r["part"], r["threshold"]) == _place(headline)]
+    in_text = [r["words_with_topic_in_text"] for r in here if r.get("words_with_topic_in_text") is not None]
+    told = any("words a topic" in warning for warning in said)
+    if not told and record["topics"] and in_text and min(in_text) / len(record["topics"]) < _LEAST_WORDS:
+        said.append(
+            f"The text has {min(in_text)} different words with a topic, for {len(record['topics'])} topics: few words "
+            "of each. A larger threshold or more text gives more."
+        )
+    pairs = [r["same_topic"] for r in here if r.get("same_topic") is not None]
+    if pairs and min(pairs) < _LEAST_PAIRS:
+        said.append(f"Only {min(pairs):,} pairs of different words share a topic: single words can decide the ratio.")
+    return said
+
+
+def _place(headline: Mapping[str, Any]) -> tuple[Any, Any]:
+    return headline["part"], headline["threshold"]
+
+
+_VERDICTS = {
+    "same-topic attention higher": (
+        "This model looks more at words of the same topic than shuffled topics or random weights can explain."
+    ),
+    "same-topic attention lower": (
+        "This model looks less at words of the same topic than shuffled topics or random weights can explain."
+    ),
+    "no topic structure found": (
+        "The difference need not be one of topics: dealing words of like frequency to topics at random, or a model "
+        "that never learned, gives one as large too often."
+    ),
+}
+
+
+def verdict(headline: Mapping[str, Any], distinct_low: float | None = None) -> str:
+    """The verdict in plain words; where there is none, what the interval says, and no more than that.
+
+    distinct_low: lower limit of the ratio of distinct words; None where it is unknown or, in a causal part, about
+    another ratio than the headline's.
+    """
+    if headline.get("verdict") in _VERDICTS:
+        return _VERDICTS[headline["verdict"]]
+    low, high = headline.get("low"), headline.get("high")
+    control = headline.get("control_high")
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return "There is too little text for an error bar, so this is a number without a known precision."
+    if low > 1 and control is not None and control >= low:
+        return (
+            "The whole interval lies above 1, but random weights reach into it: what is seen here need not come from "
+            "anything the model learned."
+        )
+    if (
+        low > 1
+        and distinct_low is not None
+        and distinct_low <= 1
+        and headline.get("quantity") in (None, "attention_ratio")
+    ):
+        return (
+            "The whole interval lies above 1, but not that of distinct words: repeats of one word may be the reason, "
+            "not topics."
+        )
+    if low > 1:
+        return "The whole interval lies above 1: this model looks more at words of the same topic."
+    if high < 1:
+        return "The whole interval lies below 1: this model looks less at words of the same topic."
+    return "The interval includes 1: this text does not show a difference. More text would narrow it."
+
+
+def cards(headline: Mapping[str, Any], paper: list[Mapping[str, Any]], model_type: str) -> list[dict[str, str]]:
+    """The figures that belong beside each other: measured, random weights, the paper's row of the family or of BERT."""
+    corrected = headline.get("quantity", "attention_ratio") != "attention_ratio"
+    part = f"{headline['part']}, θ = {threshold_label(headline['threshold'])}"
+    measured = interval(headline.get("low"), headline.get("high"))
+    cards = [
+        {
+            "name": "This model" + (" (position-corrected)" if corrected else ""),
+            "value": number(headline["attention_ratio"]),
+            "below": f"95% CI {measured}" if measured != MISSING else "no interval",
+            "where": f"{part}, {headline['documents']:,} documents",
+        }
+    ]
+    control, limits = (
+        headline.get("control_attention_ratio"),
+        (headline.get("control_low"), headline.get("control_high")),
+    )
+    cards.append(
+        {
+            "name": "The same model with random weights",
+            "value": number(control, 4),
+            "below": f"95% CI {interval(*limits)}" if None not in limits else "no interval",
+            "where": "1 is expected" if control is not None else "not measured",
+        }
+    )
+    family = [row for row in paper if str(row["model"]).lower() == model_type]
+    family = family or [row for row in paper if row["model"] == "BERT"]
+    if family and headline["threshold"] is not None and headline["part"] == "encoder" and not corrected:
+        row = min(family, key=lambda r: abs(math.log(r["threshold"] / headline["threshold"])))
+        where = f"θ = {threshold_label(row['threshold'])}, all of Wikipedia"
+        value = number(row["attention_ratio"])
+        cards.append(
+            {"name": f"{row['model']} in the paper", "value": value, "below": "published value", "where": where}
+        )
+    return cards
+
+
+# ---- the map of heads and the panel of one head
+
+
+def head_charts(
+    heads: pd.DataFrame,
+    *,
+    threshold: float | None,
+    name: str,
+    prefix: str = "heads",
+    limit: float | None = None,
+    choosable: bool = True,
+) -> list[Chart]:
+    """One map for each part, at one threshold; limit: the ratio at which colors saturate, for maps to be compared;
+    choosable: a click shows the head in the page's panel.
+
+    heads: heads.csv.
+    """
+    charts = []
+    for part in dict.fromkeys(heads["part"]):
+        chosen = at_threshold(heads[heads["part"] == part], threshold)
+        if chosen.empty:
+            continue
+        title = f"{name}: same-topic / different-topic attention"
+        figure = head_map(heads, part=part, threshold=threshold, title=title, limit=limit)
+        caption, said = f"Every head of the {part}", _summary(chosen, part)
+        charts.append(Chart.of(figure, f"{prefix}-{part}", caption, said, part if choosable else ""))
+    return charts
+
+
+def _summary(chosen: pd.DataFrame, part: str) -> str:
+    """The map in words, for those who cannot see it."""
+    column = ratio_column(chosen)
+    values = chosen[column].dropna()
+    said = f"Map of {chosen['layer'].nunique()} layers by {chosen['head'].nunique()} heads of the {part}. "
+    if len(values):
+        top = chosen.nlargest(1, column).iloc[0]
+        said += f"Ratios from {number(values.min())} to {number(values.max())}, median {number(values.median())}; "
+        said += f"the highest is layer {top['layer']:.0f}, head {top['head']:.0f}; "
+        said += f"{(values > 1).sum()} of {len(values)} are above 1."
+    return said
+
+
+# Columns of heads.csv that the panel of a head shows, with the words for them.
+_PANEL: Mapping[str, str] = {
+    **{name: f"ratio, {ratio.label}" for name, ratio in RATIOS.items()},
+    "mean_same": "mean attention × L/100, same topic",
+    "mean_different": "mean attention × L/100, different topics",
+    **PROFILE,
+}
+
+
+def head_data(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, Any]:
+    """What the page's script shows of single heads: numbers beside the median of their part, and example sentences.
+
+    record: result.json; heads: heads.csv. Sentences are kept once; heads name theirs by its place.
+    """
+    chosen = at_threshold(heads, record["headline"]["threshold"])
+    columns = [(name, label) for name, label in _PANEL.items() if name in chosen and bool(chosen[name].notna().any())]
+    top_words = {topic["topic"]: topic["words"][:_WORDS_OF_A_TOPIC] for topic in record["topics"]}
+    sentences: list[dict[str, Any]] = []
+    place: dict[str, int] = {}
+    examples = {}
+    for example in record.get("head_examples", []):
+        key = f"{example['document_id']}\0{example['text']}"
+        if key not in place:
+            place[key] = len(sentences)
+            sentences.append(_sentence(example, top_words))
+        pairs = [
+            [pair["query_place"], pair["key_place"], pair["query"], pair["key"], significant(pair["attention"], 3)]
+            for pair in example["pairs"]
+        ]
+        share = significant(example["same_topic_share"], 3)
+        examples[_key(example)] = {"sentence": place[key], "pairs": pairs, "share": share}
+    names = [name for name, _ in columns]
+    parts = {
+        str(part): [significant(value) for value in rows[names].median().tolist()]
+        for part, rows in chosen.groupby("part", sort=False)
+    }
+    rows = {
+        _key(row): [None if pd.isna(row[name]) else significant(float(row[name])) for name in names]
+        for row in chosen.to_dict(orient="records")
+    }
+    return {
+        "labels": [label for _, label in columns],
+        "median": parts,
+        "heads": rows,
+        "examples": examples,
+        "sentences": sentences,
+    }
+
+
+def head_choices(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
+    """For each part its heads by key and words, those with the highest ratio first."""
+    chosen = at_threshold(heads, record["headline"]["threshold"])
+    found: dict[str, list[tuple[str, str]]] = {}
+    for part, rows in chosen.groupby("part", sort=False):
+        column = ratio_column(rows)
+        ordered = rows.sort_values([column, "layer", "head"], ascending=[False, True, True], kind="stable")
+        found[str(part)] = [
+            (_key(row), f"layer {row['layer']}, head {row['head']}: {number(row[column])}")
+            for row in ordered.to_dict(orient="records")
+        ]
+    return found
+
+
+def _key(row: Mapping[Any, Any]) -> str:
+    return f"{row['part']}/{row['layer']}/{row['head']}"
+
+
+def _sentence(example: Mapping[str, Any], top_words: Mapping[int, Sequence[str]]) -> dict[str, Any]:
+    topics = sorted({topic for word in example["words"] for topic in word["topics"]})
+    return {
+        "document": example["document_id"],
+        "pieces": pieces(example["text"], example["words"]),
+        "topics": [[topic, ", ".join(map(str, top_words.get(topic, ())))] for topic in topics],
+    }
+
+
+def pieces(text: str, words: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """The text cut at its words with topics: [text] between them, [text, place among `words`, topics] at each.
+
+    Words are normalised and the text is what a tokenizer makes of it, so they are searched one after the other, whole
+    words first; a word that is not found stands at the end of what was found before it, in brackets.
+    """
+    found: list[list[Any]] = []
+    at = 0
+    for place, word in enumerate(words):
+        spelled = re.escape(word["word"])
+        match = re.compile(rf"(?<!\w){spelled}(?!\w)", re.IGNORECASE).search(text, at)
+        match = match or re.compile(spelled, re.IGNORECASE).search(text, at)
+        if match is None:
+            found.append([f" [{word['word']}]", place, word["topics"]])
+            continue
+        if match.start() > at:
+            found.append([text[at : match.start()]])
+        found.append([match.group(), place, word["topics"]])
+        at = match.end()
+    return [*found, [text[at:]]] if at < len(text) else found

@@ -1,12 +1,10 @@
 "use strict";
-// The page's own script: charts in the colours of the reader's theme, sliders, single heads, commands to copy.
+// The page's own script: charts that answer to the pointer and to keys, sliders, single heads, commands to copy.
 
 const read = (id) => {
   const element = document.getElementById(id);
   return element && JSON.parse(element.textContent);
 };
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 // All text goes in as text, never as markup: words and names are from outside.
 const make = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
 const draw = (tag, attributes = {}, ...children) =>
@@ -19,56 +17,173 @@ function filled(element, attributes, children) {
 
 // ---- charts -------------------------------------------------------------------------------------------------------
 
-function themed(layout) {
-  const [text, line, back] = [color("--text"), color("--line"), color("--back")];
-  const found = {
-    ...layout,
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { ...layout.font, color: text, family: "system-ui, sans-serif" },
-    hoverlabel: { bgcolor: back, bordercolor: line, font: { color: text } },
-    dragmode: false,
+const tip = make("div", { class: "tip", role: "status" });
+const KEYS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+const charts = new Map(); // what the items of each chart are, by its box
+const NEAR = 40; // pixels from the pointer to a place that it asks
+
+// What a chart has to say: `at` gives the number of the item under a pointer or -1, `box` where it is on the screen,
+// `text` what it says; items lie in rows of `across`.
+function marks(svg) {
+  const found = [...svg.querySelectorAll(".mark")];
+  const box = (i) => found[i].getBoundingClientRect();
+  const away = (i, x, y) => Math.hypot(box(i).x + box(i).width / 2 - x, box(i).y + box(i).height / 2 - y);
+  return {
+    box, count: found.length, across: found.length, text: (i) => found[i].getAttribute("aria-label"),
+    at(x, y, target) {
+      const shape = found.indexOf(target.closest(".mark"));
+      if (shape >= 0) return shape;
+      const nearest = found.reduce((best, _, i) => (away(i, x, y) < away(best, x, y) ? i : best), 0);
+      return found.length && away(nearest, x, y) < NEAR ? nearest : -1;
+    },
   };
-  for (const name of Object.keys(layout).filter((key) => /^[xy]axis/.test(key))) {
-    found[name] = { gridcolor: line, zerolinecolor: line, linecolor: line, ...layout[name] };
-  }
-  for (const shape of found.shapes || []) shape.line = { color: text, ...shape.line };
-  return found;
 }
 
-async function chart(box) {
-  const spec = read(`spec-${box.id}`);
-  const shape = box.dataset.width ? Number(box.dataset.height) / Number(box.dataset.width) : Infinity;
-  const height = () => Math.min(Number(box.dataset.height), box.clientWidth * shape);
-  const layout = () => ({ ...themed(structuredClone(spec.layout)), height: height() });
-  // On a phone the numbers in the cells would be too small to read.
-  if (box.clientWidth < 500) for (const trace of spec.data) delete trace.texttemplate;
-  await Plotly.newPlot(box, spec.data, layout(), { responsive: true, displayModeBar: false });
-  if (spec.frames) {
-    await Plotly.addFrames(box, spec.frames);
-    box.after(slider(box, spec.frames.map((frame) => frame.name), spec.prefix));
+// The same of a map, whose cells are shapes or one image: where they are follows from the frame around them all.
+function cells(svg, spec, state) {
+  const [rows, across] = [spec.rows.length, spec.columns.length];
+  const all = () => svg.querySelector(".cells").getBoundingClientRect();
+  return {
+    count: rows * across, across,
+    at(x, y) {
+      const frame = all();
+      const [row, column] = [Math.floor(((y - frame.y) / frame.height) * rows), Math.floor(((x - frame.x) / frame.width) * across)];
+      return row >= 0 && row < rows && column >= 0 && column < across ? row * across + column : -1;
+    },
+    box(i) {
+      const [frame, row, column] = [all(), Math.floor(i / across), i % across];
+      const [width, height] = [frame.width / across, frame.height / rows];
+      return new DOMRect(frame.x + column * width, frame.y + row * height, width, height);
+    },
+    text(i) {
+      const value = state().values[i];
+      const said = state().said ? state().said[i] : value === null ? "–" : String(Number(value.toPrecision(4)));
+      return spec.text.replace("{row}", () => spec.rows[Math.floor(i / across)])
+        .replace("{column}", () => spec.columns[i % across]).replace("{value}", () => said)
+        .replace("{more}", () => spec.more[i] || "");
+    },
+  };
+}
+
+function chart(box) {
+  const [svg, spec] = [box.querySelector("svg"), read(`cells-${box.id}`)];
+  let shown = spec && spec.shown;
+  const items = spec ? cells(svg, spec, () => spec.states[shown]) : marks(svg);
+  charts.set(box, items);
+  let chosen = -1;
+  const point = (i, x, y) => {
+    chosen = i;
+    tip.textContent = i < 0 ? "" : items.text(i);
+    if (i < 0) return;
+    const [width, height] = [tip.offsetWidth, tip.offsetHeight];
+    tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - width - 4))}px`;
+    tip.style.top = `${y + 12 + height > innerHeight ? y - height - 8 : y + 12}px`;
+  };
+  const leave = () => {
+    point(-1);
+    frame(svg, "cursor", null);
+  };
+  svg.addEventListener("pointermove", (event) => {
+    frame(svg, "cursor", null);
+    point(items.at(event.clientX, event.clientY, event.target), event.clientX, event.clientY);
+  });
+  svg.addEventListener("pointerleave", leave);
+  box.addEventListener("blur", leave);
+  const choose = (i) => i >= 0 && box.dispatchEvent(new CustomEvent("choose", { detail: [Math.floor(i / items.across), i % items.across] }));
+  svg.addEventListener("click", (event) => {
+    const i = items.at(event.clientX, event.clientY, event.target);
+    point(i, event.clientX, event.clientY); // a finger does not move before
+    choose(i);
+  });
+  box.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") leave();
+    if (event.key === "Enter") choose(chosen);
+    const step = KEYS[event.key];
+    if (!step || !items.count || event.target !== box) return;
+    event.preventDefault();
+    const next = chosen < 0 ? 0 : chosen + step[0] * (spec ? items.across : 1) + step[1];
+    const i = Math.max(0, Math.min(next, items.count - 1));
+    // A map that is wider than the screen follows the cursor.
+    const [inside, item] = [box.getBoundingClientRect(), items.box(i)];
+    box.scrollLeft += Math.min(0, item.left - inside.left - 20) + Math.max(0, item.right - inside.right + 20);
+    const place = items.box(i);
+    frame(svg, "cursor", place);
+    point(i, place.right, place.bottom);
+  });
+  if (!spec) return;
+  const show = (number) => {
+    shown = number;
+    paint(svg, spec, spec.states[shown], items);
+  };
+  show(shown);
+  if (spec.states.length > 1) box.after(spec.slider ? slider(spec, show) : choice(spec, show));
+}
+
+// Colors the cells by the values of one state; the same shapes, or the same image with other pixels.
+function paint(svg, spec, state, items) {
+  const scale = spec.log ? Math.log : (value) => value;
+  const [low, high] = [scale(spec.low), scale(spec.high)];
+  const last = spec.colors.length - 1;
+  const color = (value) =>
+    value === null ? null : spec.colors[Math.max(0, Math.min(last, Math.floor(((scale(value) - low) / (high - low)) * (last + 1))))];
+  const caption = document.getElementById(`${svg.parentElement.id}-state`)?.querySelector("text");
+  if (caption) caption.textContent = spec.caption.replace("{state}", () => state.name);
+  const group = svg.querySelector(".cells");
+  if (group.tagName === "image") {
+    const canvas = make("canvas", { width: spec.columns.length, height: spec.rows.length });
+    const context = canvas.getContext("2d");
+    state.values.forEach((value, i) => {
+      if (value === null) return;
+      context.fillStyle = color(value);
+      context.fillRect(i % spec.columns.length, Math.floor(i / spec.columns.length), 1, 1);
+    });
+    group.setAttribute("href", canvas.toDataURL());
+    return;
   }
-  box.dispatchEvent(new Event("drawn"));
-  dark.addEventListener("change", async () => {
-    await Plotly.react(box, box.data, layout());
-    box.dispatchEvent(new Event("drawn"));
+  group.querySelectorAll(".mark").forEach((shape, i) => {
+    shape.style.fill = color(state.values[i]) || "transparent";
+    shape.style.fillOpacity = 1;
+    shape.setAttribute("aria-label", items.text(i));
+    const letters = document.getElementById(`${svg.parentElement.id}-letters-${i}`)?.querySelector("text");
+    if (!letters || !state.letters) return;
+    letters.textContent = state.letters[i];
+    const [red, green, blue] = [1, 3, 5].map((at) => parseInt((color(state.values[i]) || "#ffffff").slice(at, at + 2), 16));
+    letters.style.fill = 0.299 * red + 0.587 * green + 0.114 * blue < 127.5 ? "#fffffe" : "#1a1a1b";
   });
 }
 
-// A native slider: it answers to the keyboard and to fingers, which plotly's own does not.
-function slider(box, labels, prefix) {
-  const last = labels.length - 1;
-  const range = make("input", { type: "range", min: 0, max: last, value: last, "aria-label": prefix.trim() });
+// A frame around a place on the screen, light inside dark, so that it is seen on every color.
+function frame(svg, name, place) {
+  svg.querySelector(`g.${name}`)?.remove();
+  if (!place) return;
+  const screen = svg.getScreenCTM().inverse();
+  const [begin, end] = [new DOMPoint(place.left, place.top), new DOMPoint(place.right, place.bottom)].map((p) => p.matrixTransform(screen));
+  const size = { x: begin.x, y: begin.y, width: end.x - begin.x, height: end.y - begin.y };
+  svg.append(draw("g", { class: name }, draw("rect", { class: "frame", ...size }), draw("rect", { class: "frame", ...size })));
+}
+
+function slider(spec, show) {
+  const last = spec.states.length - 1;
+  const range = make("input", { type: "range", min: 0, max: last, value: spec.shown, "aria-label": spec.prefix.trim() });
   const shown = make("output");
-  const show = () => {
-    const label = labels[Number(range.value)];
-    shown.textContent = prefix + label;
-    range.setAttribute("aria-valuetext", prefix + label);
-    Plotly.animate(box, [label], { mode: "immediate", frame: { duration: 0, redraw: true }, transition: { duration: 0 } });
+  const say = () => {
+    shown.textContent = spec.prefix + spec.states[Number(range.value)].name;
+    range.setAttribute("aria-valuetext", shown.textContent);
   };
-  range.addEventListener("input", show);
-  shown.textContent = prefix + labels[last];
+  range.addEventListener("input", () => {
+    say();
+    show(Number(range.value));
+  });
+  say();
   return make("div", { class: "steps" }, range, shown);
+}
+
+function choice(spec, show) {
+  const names = spec.states.map(({ name }, i) => make("option", { value: i }, name));
+  const select = make("select", {}, ...names);
+  select.value = spec.shown;
+  select.addEventListener("change", () => show(Number(select.value)));
+  return make("div", { class: "steps" }, make("label", {}, spec.prefix, select));
 }
 
 // ---- single heads -------------------------------------------------------------------------------------------------
@@ -84,29 +199,22 @@ function headPanel(panel) {
     panel.querySelector(".profile").replaceChildren(profile(data, choice.value, part));
     panel.querySelector(".example").replaceChildren(...example(data, choice.value));
     arcs(panel, data.examples[choice.value]);
-    for (const map of maps) if (map.layout) mark(map, map.dataset.part === part ? [Number(layer), Number(head)] : null);
+    for (const map of maps) {
+      const { across, box } = charts.get(map);
+      frame(map.querySelector("svg"), "chosen", map.dataset.part === part ? box(Number(layer) * across + Number(head)) : null);
+    }
   };
   choice.addEventListener("change", show);
   window.addEventListener("resize", () => arcs(panel, data.examples[choice.value]));
   for (const map of maps) {
-    map.addEventListener("drawn", () => {
+    map.addEventListener("choose", ({ detail: [layer, head] }) => {
+      const key = `${map.dataset.part}/${layer}/${head}`;
+      if (!data.heads[key]) return; // a head that was not read
+      choice.value = key;
       show();
-      map.removeAllListeners("plotly_click");
-      map.on("plotly_click", (event) => {
-        choice.value = `${map.dataset.part}/${event.points[0].y}/${event.points[0].x}`;
-        show();
-      });
     });
   }
   show();
-}
-
-// A frame around the chosen head, light inside dark, so that it is seen on every colour.
-function mark(map, head) {
-  const around = (width, color) => ({
-    type: "rect", x0: head[1] - 0.5, x1: head[1] + 0.5, y0: head[0] - 0.5, y1: head[0] + 0.5, line: { width, color },
-  });
-  Plotly.relayout(map, { shapes: head ? [around(5, "#000000"), around(2, "#ffffff")] : [] });
 }
 
 function profile(data, key, part) {
@@ -186,6 +294,7 @@ function copier(button) {
 }
 
 document.documentElement.classList.add("scripted");
+document.body.append(tip);
 document.querySelectorAll(".copy").forEach(copier);
+document.querySelectorAll(".plot").forEach(chart);
 document.querySelectorAll(".heads-panel").forEach(headPanel);
-if (window.Plotly) document.querySelectorAll(".plot").forEach(chart);

@@ -172,5 +172,5 @@ def _figure(record: ReproductionRecord, name: str, title: str) -> dict[str, Any]
         "width": round(width * 96 / _DPI),
         "height": round(height * 96 / _DPI),
         "caption": title,
-        "alt": figure_text(record, name),
+        "alt": figure_text(name),
     }

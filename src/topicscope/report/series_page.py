@@ -1,18 +1,17 @@
 """The page of a series of checkpoints: the answer, the curves, a table by checkpoint, and what was skipped."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from topicscope.report.page import Picture, downloads, render_page
-from topicscope.report.tables import MISSING, Table, number
+from topicscope.report.page import Chart, downloads, render_page
+from topicscope.report.tables import MISSING, Table, number, with_error
 
 _ALT = (
     "Over training steps: z of the embeddings, z of the OV circuit of each layer, and attention to words of the same "
-    "topic over attention to words of other topics, with 95 % intervals; the shaded band is the interval of the onset."
+    "topic over attention to words of other topics, with 95% CIs; the shaded band is the interval of the onset."
 )
 
 
@@ -29,7 +28,7 @@ def render_series(record: Mapping[str, Any], rows: pd.DataFrame, figure: Figure 
         counts=record["counts"],
         checkpoints=len(record["checkpoints"]),
         skipped=[(c["name"], str(c["reason"]).splitlines()[0]) for c in skipped],
-        picture=None if figure is None else Picture.of(figure, "Topic structure by training step", _ALT),
+        charts=[] if figure is None else [Chart.of(figure, "curves", "Topic structure by training step", _ALT)],
         steps=_by_checkpoint(rows),
         layers=_by_layer(rows),
         command=record["command"],
@@ -43,8 +42,10 @@ def _by_checkpoint(rows: pd.DataFrame) -> Table:
     for (step, name), of in rows.groupby(["step", "checkpoint"], sort=False):
         (embeddings,) = of[of["quantity"] == "embeddings"].to_dict(orient="records") or [{}]
         for attention in of[of["quantity"] == "attention"].to_dict(orient="records"):
-            cells = [_value(embeddings, column) for column in ("same", "different", "difference", "ratio", "z_banded")]
-            cells += [str(attention["part"]), _with_error(attention), _value(attention, "z_banded")]
+            cells = [
+                number(embeddings.get(column)) for column in ("same", "different", "difference", "ratio", "z_banded")
+            ]
+            cells += [str(attention["part"]), with_error(attention, "ratio"), number(attention.get("z_banded"))]
             found.append([str(name), f"{step:,}", *cells, str(attention["verdict"])])
     columns = ["checkpoint", "step", "S", "D", "S - D", "S / D", "z", "part", "attention", "z", "verdict"]
     note = (
@@ -61,18 +62,9 @@ def _by_layer(rows: pd.DataFrame) -> Table:
     layers = ov[["part", "layer"]].drop_duplicates().to_records(index=False).tolist()
     found = []
     for (step, name), of in ov.groupby(["step", "checkpoint"], sort=False):
-        values = {(row["part"], row["layer"]): _value(row, "z_banded") for row in of.to_dict(orient="records")}
+        values = {(row["part"], row["layer"]): number(row.get("z_banded")) for row in of.to_dict(orient="records")}
         found.append([str(name), f"{step:,}", *(values.get(layer, MISSING) for layer in layers)])
     several = len({part for part, _ in layers}) > 1
     columns = [f"{part} {layer:.0f}" if several else f"layer {layer:.0f}" for part, layer in layers]
     note = "z of S - D of the OV circuit W_O W_V, from embeddings to predictions, summed over the heads of a layer."
     return Table("OV circuits", ["checkpoint", "step", *columns], found, note)
-
-
-def _value(row: Mapping[Any, Any], name: str) -> str:
-    return number(row.get(name))
-
-
-def _with_error(row: Mapping[Any, Any]) -> str:
-    ratio, error = row["ratio"], row["ratio_se"]
-    return MISSING if math.isnan(ratio) else f"{ratio:.3f} ± {error:.3f}"

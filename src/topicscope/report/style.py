@@ -3,19 +3,23 @@
 import io
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 
 from topicscope.errors import InputError
 from topicscope.records import write_bytes
+from topicscope.report import labels
 
 Columns = Literal["single", "double"]
 Drawn = tuple[pd.DataFrame | dict[str, np.ndarray], Figure]
@@ -30,20 +34,65 @@ STYLE: dict[Any, Any] = {
     "text.usetex": False,
     "font.family": "DejaVu Sans",
 }
-# Okabe-Ito colours, each with its own line and marker, so that no meaning hangs on colour alone.
+# Each color with its own line and marker, so that no meaning hangs on color alone.
 LINES = (
-    ("#0072B2", "-", "o"),
-    ("#D55E00", "--", "s"),
-    ("#009E73", ":", "^"),
-    ("#CC79A7", "-.", "D"),
-    ("#E69F00", (0, (5, 1)), "v"),
-    ("#56B4E9", (0, (1, 1)), "P"),
+    (labels.BLUE, "-", "o"),
+    (labels.ORANGE, "--", "s"),
+    (labels.GREEN, ":", "^"),
+    (labels.PINK, "-.", "D"),
+    (labels.YELLOW, (0, (5, 1)), "v"),
+    (labels.SKY, (0, (1, 1)), "P"),
 )
-DIVERGING = "PuOr_r"  # purple below, orange above: told apart with every common colour blindness
+DIVERGING = "PuOr_r"  # purple below, orange above: told apart with every common color blindness
+
+CELLS, STATE = "cells", "state"
+"""Ids in the SVG of a map: its cells, and the words that name what they show."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """What the cells of a map say when asked, in one or more states that color the same cells.
+
+    states: values [row, column] by the name of the state, NaN for none; shown: the state that is drawn.
+    rows, columns: names of the cells' sides. text: of a cell, with {row}, {column}, {value} and {more} filled in.
+    norm, colors: as they are drawn. prefix: what stands before a state's name; slider: whether states are moments.
+    said: what stands for {value}, by state and cell, in place of the number alone; letters: what is written into each
+    cell; more: of each cell, whatever the state. caption: what the artist with the id `STATE` says, with {state} in it.
+    """
+
+    states: Mapping[str, np.ndarray]
+    shown: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    text: str
+    norm: Normalize
+    colors: Colormap
+    prefix: str = ""
+    slider: bool = False
+    said: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    letters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    more: Sequence[str] = ()
+    caption: str = ""
 
 
 class PaperFigure(Figure):
-    """A figure whose files have their fonts embedded, and no date, whichever way they are written."""
+    """A figure whose files have their fonts embedded, and no date, whichever way they are written.
+
+    points: places on its axes that show a text when they are asked; marks: artists, such as bars, that do; cells: what
+    those of its one map show. Files of the figure hold none of these; a page does (see `svg`).
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.points: list[tuple[Axes, float, float, str]] = []
+        self.marks: dict[str, str] = {}
+        self.cells: Cells | None = None
+
+    def mark(self, artist: Artist, text: str) -> None:
+        """Let a bar or another single shape show a text."""
+        name = f"mark-{len(self.marks)}"
+        artist.set_gid(name)
+        self.marks[name] = text
 
     def savefig(self, fname: str | os.PathLike[str] | Any, **options: Any) -> None:
         """As matplotlib's, with this package's style."""
@@ -83,6 +132,13 @@ def style(columns: Columns) -> dict[Any, Any]:
     small = {"xtick.labelsize": letters - 0.5, "ytick.labelsize": letters - 0.5, "legend.fontsize": letters - 0.5}
     same = dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize"), letters)
     return STYLE | same | small | {"axes.linewidth": 0.6, "axes.titlelocation": "left", "legend.frameon": False}
+
+
+def show_values(axes: Axes, x: Any, y: Any, texts: Sequence[str]) -> None:
+    """Let places on the axes, given in data, show a text each; figures that are no `PaperFigure` have no use for it."""
+    figure = axes.get_figure(root=True)
+    if isinstance(figure, PaperFigure):
+        figure.points += [(axes, float(a), float(b), text) for a, b, text in zip(x, y, texts, strict=True)]
 
 
 def tidy(axes: Axes, *, grid: Literal["both", "x", "y"] = "both") -> None:

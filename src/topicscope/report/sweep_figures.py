@@ -11,7 +11,8 @@ A cross at the lower edge (in a map: in the cell) stands for a point without a n
 where the field was drawn so, or where a grid's values are positive and span a factor of twenty.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -25,7 +26,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from topicscope.records import dump_json
-from topicscope.report.style import LINES, Columns, paper_figure, tidy
+from topicscope.report.style import LINES, Columns, PaperFigure, paper_figure, tidy
 from topicscope.report.training_figures import plain_log
 
 # A field has a logarithmic axis if its largest value is so many times the smallest; a measurement, if it is more times.
@@ -113,10 +114,7 @@ def _lines(
 ) -> Figure:
     """across: the field of the x axis, none for a single point; second: that of the lines; others: those of panels."""
     panels = list(product(*(field.levels for field in others)))
-    wide = 1 if columns == "single" else min(3, len(panels))
-    high = -(-len(panels) // wide)
-    with paper_figure(columns, 2.4 * high + 0.3) as figure:
-        grid = figure.subplots(high, wide, squeeze=False, sharey=True).flatten()
+    with _panels(panels, data, metric, columns, 2.4) as (figure, grid):
         for axes, levels in zip(grid, panels, strict=False):
             rows = data[_chosen(data, others, levels)]
             for number, level in enumerate(second[0].levels if second else (None,)):
@@ -128,12 +126,6 @@ def _lines(
                 across[0].set_axis(axes)
             else:
                 axes.set_xticks([])
-            tidy(axes)
-        for axes in grid[len(panels) :]:
-            axes.set_visible(False)
-        _measured_axis(grid[0], data, metric)
-        for axes in grid[:: int(wide)]:
-            axes.set_ylabel(metric_words(metric))
         handles, labels = grid[0].get_legend_handles_labels()
         if labels:
             title = second[0].name if second else None
@@ -162,12 +154,8 @@ def _line(axes: Axes, rows: pd.DataFrame, across: Sequence[_Field], number: int,
 
 def _scatter(data: pd.DataFrame, fields: Sequence[_Field], metric: str, columns: Columns | None) -> Figure:
     """Every point in a panel for each field; the one with the lowest loss or deviation has a ring."""
-    fields = list(fields)
-    wide = 1 if columns == "single" else min(3, max(len(fields), 1))
-    high = max(1, -(-len(fields) // wide))
     known, none = data[data["mean"].notna()], data[data["mean"].isna()]
-    with paper_figure(columns, 2.3 * high) as figure:
-        grid = figure.subplots(high, wide, squeeze=False, sharey=True).flatten()
+    with _panels(fields, data, metric, columns, 2.3) as (figure, grid):
         for axes, field in zip(grid, fields, strict=False):
             places = field.places(list(known[field.name])) + _spread(field, len(known))
             axes.errorbar(
@@ -178,13 +166,26 @@ def _scatter(data: pd.DataFrame, fields: Sequence[_Field], metric: str, columns:
                 axes.plot(places[best], known["mean"].iloc[best], "o", ms=8, mfc="none", mec=_BEST, mew=1.5)
             _crosses(axes, field.places(list(none[field.name])), LINES[0][0])
             field.set_axis(axes)
+    return figure
+
+
+@contextmanager
+def _panels(
+    shown: Sequence[object], data: pd.DataFrame, metric: str, columns: Columns | None, height: float
+) -> Iterator[tuple[PaperFigure, list[Axes]]]:
+    """A figure with a panel for each of `shown`, `height` inches each, one axis of the measurement for all."""
+    wide = 1 if columns == "single" else min(3, max(len(shown), 1))
+    high = max(1, -(-len(shown) // wide))
+    with paper_figure(columns, height * high + 0.2) as figure:
+        grid = figure.subplots(high, wide, squeeze=False, sharey=True).flatten()
+        yield figure, list(grid)
+        for axes in grid[: len(shown)]:
             tidy(axes)
-        for axes in grid[len(fields) :]:
+        for axes in grid[len(shown) :]:
             axes.set_visible(False)
         _measured_axis(grid[0], data, metric)
-        for axes in grid[:: int(wide)]:
+        for axes in grid[::wide]:
             axes.set_ylabel(metric_words(metric))
-    return figure
 
 
 def _map(data: pd.DataFrame, fields: Sequence[_Field], metric: str, columns: Columns | None) -> Figure:

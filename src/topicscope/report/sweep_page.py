@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from topicscope.records import dump_json
 from topicscope.report import tables
-from topicscope.report.page import Picture, downloads, render_page
+from topicscope.report.page import Chart, downloads, render_page
 from topicscope.report.sweep_figures import metric_words
 from topicscope.report.tables import MISSING, Table, count, number
 
@@ -27,6 +27,7 @@ def render_sweep(record: Mapping[str, Any], table: pd.DataFrame, figure: Figure 
     finished = [point for point in finished if point["measurements"][metric]["mean"] is not None]
     ranked = sorted(finished, key=lambda point: float(point["measurements"][metric]["mean"]))
     what, best = metric_words(metric), metric in _LOWER and len(ranked) > 2 * _BEST
+    caption = _sentence(f"{what} over the sweep")
     return render_page(
         "sweep.html.j2",
         name=record["name"],
@@ -35,7 +36,7 @@ def render_sweep(record: Mapping[str, Any], table: pd.DataFrame, figure: Figure 
         headline=_headline(ranked, metric, len(points)),
         cards=_cards(record),
         missing=_missing(record),
-        picture=None if figure is None else Picture.of(figure, _sentence(f"{what} over the sweep"), _alt(record)),
+        charts=[] if figure is None else [Chart.of(figure, "sweep", caption, _alt(record))],
         best=_table(record, ranked[:_BEST], f"The {_BEST} lowest: {what}") if best else None,
         points=_table(record, points[:_MOST_ROWS], "All points"),
         more=max(0, len(points) - _MOST_ROWS),

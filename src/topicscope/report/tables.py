@@ -1,33 +1,64 @@
-"""The tables of a probe's page: numbers of a record turned into words that a person reads.
+"""Tables as plain data, built once: the page shows them as HTML, the terminal with rich, README as Markdown.
 
-Every control of a probe beside what was measured, each in a column of its own.
-
-The table of circuits on a probe's page.
+Numbers of a record become the words that a person reads; the names of the columns are those of `labels`.
 """
 
+import csv
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from topicscope.report.heatmaps import at_threshold, ratio_column, threshold_label
+from topicscope.report import labels
+from topicscope.report.labels import PART, RATIOS, THETA
 
 MISSING = "–"
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page: cells are ready text; the first `row_headers` cells of a row name it; `note` explains."""
+    """A table: cells are ready text; the first `row_headers` cells of a row name it; `note` explains."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
     row_headers: int = 1
+
+    @classmethod
+    def of(
+        cls, caption: str, rows: Sequence[Mapping[str, str]], note: str, row_headers: int, optional: Iterable[str] = ()
+    ) -> "Table":
+        """A table of rows by column; optional: columns that are left out where no row has a value."""
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        for column in optional:
+            if column in columns and all(row.get(column, MISSING) == MISSING for row in rows):
+                columns.remove(column)
+        return cls(caption, columns, [[row.get(c, MISSING) for c in columns] for row in rows], note, row_headers)
+
+    def only(self, *columns: str) -> "Table":
+        """The same with these columns alone, in their order; those that it has not are passed over."""
+        places = [self.columns.index(column) for column in columns if column in self.columns]
+        rows = [[row[place] for place in places] for row in self.rows]
+        headers = sum(place < self.row_headers for place in places)
+        return replace(self, columns=[self.columns[place] for place in places], rows=rows, row_headers=headers)
+
+    def markdown(self) -> list[str]:
+        """Lines of a Markdown table, without caption and note."""
+        plain = [[cell.replace("\u00a0", " ") for cell in row] for row in self.rows]
+        return [f"| {' | '.join(cells)} |" for cells in (self.columns, ["---"] * len(self.columns), *plain)]
+
+    def csv(self) -> str:
+        """The table for a spreadsheet."""
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\n").writerows([self.columns, *self.rows])
+        return stream.getvalue()
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -38,70 +69,131 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if abs(value) < 0.1 and value != 0 else f"{value:.{digits - 1}f}"
 
 
+def significant(value: float, digits: int = 4) -> float | None:
+    """A number rounded as coarsely as a 16-bit float has it; None for NaN and infinities."""
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+
+
 def count(value: Any) -> str:
     """A count with thousands apart; averages over topic seeds are rounded."""
     return MISSING if _missing(value) else f"{float(value):,.0f}"
 
 
 def with_error(row: Row, name: str) -> str:
-    """Value ± standard error of one column, with spaces that do not break."""
+    """Value ± standard error of one column: two digits of the error, the value as exact; spaces do not break."""
     value, error = row.get(name), row.get(f"{name}_se")
-    if error is None or _missing(value) or _missing(error):
+    if _missing(value) or _missing(error):
         return number(value)
-    value, error = float(value or 0), float(error)
-    # A value without the decimals of its error ("1.00 ± 0.00005") would hide what the error is about.
-    if 0 < error < 0.005 and abs(value) >= 0.1:
-        decimals = 1 - math.floor(math.log10(error))
-        return f"{value:.{decimals}f}\u00a0±\u00a0{error:.{decimals}f}"
-    return f"{number(value)}\u00a0±\u00a0{error:.2g}"
+    assert value is not None
+    assert error is not None
+    decimals = _decimals(error)
+    return f"{float(value):.{decimals}f}\u00a0±\u00a0{float(error):.{decimals}f}"
 
 
-def interval(low: Any, high: Any, digits: int = 4) -> str:
-    """Two limits, with more digits where they would read the same."""
+def interval(low: Any, high: Any) -> str:
+    """Two limits, to two digits of what lies between them."""
     if _missing(low) or _missing(high):
         return MISSING
-    while digits < 7 and number(low, digits) == number(high, digits) and low != high:
-        digits += 1
-    return f"{number(low, digits)}\u00a0to\u00a0{number(high, digits)}"
+    decimals = _decimals(high - low)
+    return f"{float(low):.{decimals}f}\u00a0to\u00a0{float(high):.{decimals}f}"
 
 
-_CONTROLLED = {
-    "attention_ratio_distinct": "distinct words",
-    "attention_ratio_distance_matched": "distance-matched",
-    "attention_ratio_distinct_distance_matched": "distinct, distance-matched",
-    "attention_ratio_distinct_frequency_matched": "distinct, frequency-matched",
-}
+def _decimals(size: float) -> int:
+    """How many decimals show two digits of a size."""
+    return min(max(1 - math.floor(math.log10(size)), 0), 7) if 0 < size < math.inf else 3
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def at_threshold(table: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
+    """Rows of one threshold; None and NaN mean the rows without one (topics from a labelled word list)."""
+    if threshold is None or math.isnan(threshold):
+        return table[table["threshold"].isna()]
+    return table[np.isclose(table["threshold"], threshold, rtol=1e-9, atol=0.0)]
+
+
+def threshold_label(threshold: float | None) -> str:
+    """A threshold as people read it; "word list" where topics came from one."""
+    return "word list" if threshold is None or math.isnan(threshold) else f"{threshold:g}"
+
+
+_CORRECTED = "attention_ratio_position_corrected"
+
+
+def ratio_column(table: pd.DataFrame) -> str:
+    """The ratio that leads: the position-corrected one where it exists (causal parts), else `attention_ratio`."""
+    return _CORRECTED if _CORRECTED in table and bool(table[_CORRECTED].notna().any()) else "attention_ratio"
+
+
+def _place(row: Row) -> tuple[dict[str, str], str]:
+    """Cells that name a row, and the ratio that leads in it."""
+    corrected = not _missing(row.get(_CORRECTED))
+    named = {PART: str(row["part"]), THETA: threshold_label(row["threshold"])}
+    return named, _CORRECTED if corrected else "attention_ratio"
 
 
 def attention_table(rows: Sequence[Row]) -> Table:
-    """Measured ratios by part and threshold; position-corrected and topic-seed columns only where there are any."""
-    causal = any(not _missing(r.get("attention_ratio_position_corrected")) for r in rows)
-    seeds = any(not _missing(r.get("attention_ratio_topic_sd")) for r in rows)
-    columns = ["part", "θ", "all pairs", *_CONTROLLED.values()]
-    columns += ["position-corrected"] * causal + ["sd over topic seeds"] * seeds
-    columns += ["random weights (95 %)", "shuffled topics, p", "verdict", "same-topic pairs", "different-topic pairs"]
+    """Measured ratios by part and threshold; ratios and the spread over topic seeds only where there are any.
+
+    rows: the measured rows of result.json's table.
+    """
     cells = []
     for row in rows:
-        corrected = not _missing(row.get("attention_ratio_position_corrected"))
-        control = "control_attention_ratio_position_corrected" if corrected else "control_attention_ratio"
-        line = [str(row["part"]), threshold_label(row["threshold"])]
-        line += [with_error(row, name) for name in ("attention_ratio", *_CONTROLLED)]
-        if causal:
-            line.append(with_error(row, "attention_ratio_position_corrected"))
-        if seeds:
-            line.append(number(row.get("attention_ratio_topic_sd"), 2))
-        low, high = row.get(f"{control}_low"), row.get(f"{control}_high")
-        line.append(number(row.get(control), 4) if _missing(low) else interval(low, high))
-        line.append(number(row.get("permutation_p"), 2))
-        line.append(str(row.get("verdict") or MISSING).removeprefix("same-topic attention "))
-        cells.append([*line, count(row.get("pairs_same")), count(row.get("pairs_different"))])
+        line, leading = _place(row)
+        line |= {ratio.label: with_error(row, name) for name, ratio in RATIOS.items()}
+        line[labels.TOPIC_SD] = number(row.get("attention_ratio_topic_sd"), 2)
+        low, high = row.get(f"control_{leading}_low"), row.get(f"control_{leading}_high")
+        line[labels.CONTROL_CI] = number(row.get(f"control_{leading}"), 4) if _missing(low) else interval(low, high)
+        line[labels.PERMUTATION_P] = number(row.get("permutation_p"), 2)
+        line[labels.VERDICT] = str(row.get("verdict") or MISSING).removeprefix("same-topic attention ")
+        line[labels.SAME_PAIRS] = count(row.get("pairs_same"))
+        line[labels.DIFFERENT_PAIRS] = count(row.get("pairs_different"))
+        cells.append(line)
     note = (
         "± is one standard error, clustered by document. The verdict rests on topics shuffled over words of like "
         "frequency (two-sided p) and on the ratio of distinct words at matched distances beside that of random weights."
     )
-    if causal:
+    if any(not _missing(row.get(_CORRECTED)) for row in rows):
         note += " For causal parts, the random weights stand beside the position-corrected ratio."
-    return Table("Attention: same-topic mean divided by different-topic mean", columns, cells, note, 2)
+    caption = "Attention: same-topic mean divided by different-topic mean"
+    return Table.of(caption, cells, note, 2, [labels.TOPIC_SD, *(ratio.label for ratio in RATIOS.values())])
+
+
+# Beyond these, single initialisations are only in result.json.
+_MOST_SEEDS = 6
+
+
+def control_table(rows: Sequence[Row], controls: Sequence[Row]) -> Table:
+    """Measured ratio, then one column a control: each random initialisation, their interval, shuffles, other ratios.
+
+    rows: the measured rows of result.json's table; controls: its controls, one a part, threshold and seed.
+    """
+    seeds = list(dict.fromkeys(row["control_seed"] for row in controls))
+    shown = seeds if len(seeds) <= _MOST_SEEDS else []
+    cells = []
+    for row in rows:
+        line, leading = _place(row)
+        here = {
+            c["control_seed"]: c for c in controls if (c["part"], c["threshold"]) == (row["part"], row["threshold"])
+        }
+        line["measured"] = with_error(row, leading)
+        line |= {f"{labels.CONTROL}, seed {seed}": number(here.get(seed, {}).get(leading), 4) for seed in shown}
+        line[labels.CONTROL_CI] = interval(row.get(f"control_{leading}_low"), row.get(f"control_{leading}_high"))
+        line[labels.PERMUTATION_Z] = number(row.get("permutation_z"), 2)
+        line[labels.PERMUTATION_P] = number(row.get("permutation_p"), 2)
+        others = [name for name in RATIOS if name not in ("attention_ratio", _CORRECTED)]
+        cells.append(line | {RATIOS[name].label: with_error(row, name) for name in others})
+    note = (
+        "Each control takes away one other reason for a ratio above 1. Random weights: no learning, so 1 is expected. "
+        "Permutations: topics shuffled among words of like frequency: no link between words and topics; z far from 0 "
+        "and a small p mean that shuffles do not give the measured preference. The last columns are measured ratios in "
+        "which pairs of both kinds are equally far apart or equally frequent: a ratio that stays above 1 there is not "
+        "owed to distance or frequency."
+    )
+    caption = "Controls: what else could explain the ratio"
+    return Table.of(caption, cells, note, 2, [ratio.label for ratio in RATIOS.values()])
 
 
 def paper_table(rows: Sequence[Row]) -> Table:
@@ -109,52 +201,10 @@ def paper_table(rows: Sequence[Row]) -> Table:
     names = ("attention_ratio", "embedding_cosine_layer_ratio", "embedding_dot_layer_ratio")
     return Table(
         "The paper's figures: 100 topics on Wikipedia (Li, Li and Risteski, 2023)",
-        ["model", "θ", "attention S/D", "cosine S/D", "dot product S/D"],
+        ["model", THETA, "attention S/D", "cosine S/D", "dot product S/D"],
         [[str(r["model"]), threshold_label(r["threshold"])] + [number(r.get(name), 4) for name in names] for r in rows],
         "Published values, not measured here. They come from other models, text and topics, so compare them loosely.",
         2,
-    )
-
-
-def embedding_table(rows: Sequence[Row]) -> Table:
-    """S, D, S-D and what stands beside them by place, kind and threshold; a withheld ratio says why.
-
-    Averages over topic seeds; where their verdicts differ, each is given.
-    """
-    groups: dict[tuple[str, str, float], list[Row]] = {}
-    for row in rows:
-        threshold = math.nan if row["threshold"] is None else float(row["threshold"])
-        # NaN is no key (it equals nothing); thresholds are positive, so -1 stands for the word list.
-        key = (str(row["place"]), str(row["kind"]), -1.0 if math.isnan(threshold) else threshold)
-        groups.setdefault(key, []).append(row)
-    cells = []
-    for (place, kind, threshold), members in groups.items():
-        mean = {
-            name: None if any(_missing(m.get(name)) for m in members) else fmean(m[name] for m in members)
-            for stem in _EMBEDDING_NUMBERS
-            for name in (stem, f"{stem}_se")
-        }
-        withheld = [str(m["ratio_withheld"]) for m in members if m.get("ratio_withheld")]
-        more = f" ({len(withheld)} of {len(members)} topic seeds)" if len(members) > 1 else ""
-        ratio = f"withheld: {withheld[0]}{more}" if withheld else with_error(mean, "ratio")
-        line = [_PLACES.get(place, place), kind, threshold_label(None if threshold < 0 else threshold)]
-        line += [with_error(mean, name) for name in ("same", "different", "difference")]
-        verdicts = "; ".join(dict.fromkeys(str(m.get("verdict") or MISSING) for m in members))
-        beside = [number(mean[name], 2) for name in ("anisotropy", "control_difference", "z_banded")]
-        cells.append([*line, *beside, ratio, count(mean["num_words"]), verdicts])
-    seeds = max(map(len, groups.values()), default=1)
-    return Table(
-        "Embeddings: mean similarity of two different words",
-        [
-            *("embedding", "kind", "θ", "S (same topic)", "D (different)", "S − D"),
-            *("any two words", "S − D, random weights", "z", "S/D", "words", "verdict"),
-        ],
-        cells,
-        "± is one standard error over words. Any two words: similarity of random words of the text (anisotropy). z: "
-        "S − D in standard deviations with topics shuffled among words of like frequency. Co-occurrence is no part of "
-        "the model: vectors made of nothing but which words of the text stand near each other."
-        + (f" Averages over {seeds} topic models." if seeds > 1 else ""),
-        3,
     )
 
 
@@ -162,12 +212,45 @@ _EMBEDDING_NUMBERS = (
     *("same", "different", "difference", "ratio", "z_banded", "num_words", "anisotropy"),
     "control_difference",
 )
-_PLACES = {
-    "raw": "word vectors alone",
-    "layer": "embedding layer's output",
-    "layer_first": "the same at position 0",
-    "cooccurrence": "co-occurrence in the text",
-}
+
+
+def embedding_table(rows: Sequence[Row]) -> Table:
+    """S, D, S-D and what stands beside them by place, kind and threshold; a withheld ratio says why.
+
+    Averages over topic seeds; where their verdicts differ, each is given.
+    """
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((str(row["place"]), str(row["kind"]), threshold_label(row["threshold"])), []).append(row)
+    cells = []
+    for (place, kind, threshold), members in groups.items():
+        mean = {
+            name: None if any(_missing(m.get(name)) for m in members) else fmean(m[name] for m in members)
+            for stem in _EMBEDDING_NUMBERS
+            for name in (stem, f"{stem}_se")
+        }
+        withheld = [str(m["ratio_withheld"]) for m in members if not _missing(m.get("ratio_withheld"))]
+        more = f" ({len(withheld)} of {len(members)} topic seeds)" if len(members) > 1 else ""
+        line = {labels.EMBEDDING: labels.EMBEDDINGS.get(place, place), labels.KIND: kind, THETA: threshold}
+        line[labels.SAME], line[labels.DIFFERENT] = with_error(mean, "same"), with_error(mean, "different")
+        line[labels.DIFFERENCE] = with_error(mean, "difference")
+        line["any two words"] = number(mean["anisotropy"], 2)
+        line[f"{labels.DIFFERENCE}, {labels.CONTROL}"] = number(mean["control_difference"], 2)
+        line[labels.Z] = number(mean["z_banded"], 2)
+        line[labels.QUOTIENT] = f"withheld: {withheld[0]}{more}" if withheld else with_error(mean, "ratio")
+        line["words"] = count(mean["num_words"])
+        verdicts = dict.fromkeys(str(m.get("verdict") or MISSING) for m in members)
+        line[labels.VERDICT] = "; ".join(verdict.removeprefix("same-topic similarity ") for verdict in verdicts)
+        cells.append(line)
+    seeds = max(map(len, groups.values()), default=1)
+    note = (
+        "± is one standard error over words. Embedding layer: its output for a word at position 1. Any two words: "
+        "similarity of random words of the text (anisotropy). z: "
+        "S − D in standard deviations with topics shuffled among words of like frequency. Co-occurrence is no part of "
+        "the model: vectors made of nothing but which words of the text stand near each other."
+    )
+    note += f" Averages over {seeds} topic models." if seeds > 1 else ""
+    return Table.of("Embeddings: mean similarity of two different words", cells, note, 3)
 
 
 def heads_table(heads: pd.DataFrame, part: str, threshold: float | None, number_of_rows: int = 10) -> Table:
@@ -180,7 +263,7 @@ def heads_table(heads: pd.DataFrame, part: str, threshold: float | None, number_
     note = "The highest of many noisy numbers overstate a little: some of their lead is chance."
     return Table(
         f"The {len(best)} heads with the highest ratio ({part}, θ = {threshold_label(threshold)}{kind})",
-        ["layer", "head", "ratio", "distinct words", "mean same", "mean different"],
+        ["layer", "head", "ratio", RATIOS["attention_ratio_distinct"].label, "mean same", "mean different"],
         [
             [count(r["layer"]), count(r["head"])]
             + [with_error({str(k): v for k, v in r.items()}, name) for name in (column, "attention_ratio_distinct")]
@@ -265,52 +348,6 @@ def _plain(value: Any) -> str:
     return MISSING if _missing(value) else str(value)
 
 
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-# Beyond these, single initialisations are only in result.json.
-_MOST_SEEDS = 6
-
-
-def control_table(rows: Sequence[Mapping[str, Any]], controls: Sequence[Mapping[str, Any]]) -> Table:
-    """Measured ratio, then one column a control: each random initialisation, their interval, shuffles, matching.
-
-    rows: the measured rows of result.json's table; controls: its controls, one a part, threshold and seed.
-    """
-    seeds = list(dict.fromkeys(row["control_seed"] for row in controls))
-    shown = seeds if len(seeds) <= _MOST_SEEDS else []
-    sinks = any(row.get("attention_ratio_sinks_excluded") is not None for row in rows)
-    columns = ["part", "θ", "measured", *(f"random weights, seed {seed}" for seed in shown)]
-    columns += ["random weights, 95 % interval", "topics shuffled: z", "topics shuffled: p"]
-    columns += ["same distances", "same frequencies, distinct words", "distinct words, same distances"]
-    columns += ["without sinks"] * sinks
-    cells = []
-    for row in rows:
-        corrected = row.get("attention_ratio_position_corrected") is not None
-        name = "attention_ratio_position_corrected" if corrected else "attention_ratio"
-        here = {
-            c["control_seed"]: c for c in controls if (c["part"], c["threshold"]) == (row["part"], row["threshold"])
-        }
-        line = [str(row["part"]), threshold_label(row["threshold"]), with_error(row, name)]
-        line += [number(here[seed].get(name), 4) if seed in here else MISSING for seed in shown]
-        line.append(interval(row.get(f"control_{name}_low"), row.get(f"control_{name}_high")))
-        line += [number(row.get("permutation_z"), 2), number(row.get("permutation_p"), 2)]
-        line += [with_error(row, f"attention_ratio_{control}") for control in _MATCHED]
-        line += [with_error(row, "attention_ratio_sinks_excluded")] * sinks
-        cells.append(line)
-    note = (
-        "Each control takes away one other reason for a ratio above 1. Random weights: no learning, so 1 is expected. "
-        "Topics shuffled: no link between words and topics; z far from 0 and a small p mean that shuffles do not give "
-        "the measured preference. The last columns are measured ratios in which pairs of both kinds are equally far "
-        "apart or equally frequent: a ratio that stays above 1 there is not owed to distance or frequency."
-    )
-    return Table("Controls: what else could explain the ratio", columns, cells, note, 2)
-
-
-_MATCHED = ("distance_matched", "distinct_frequency_matched", "distinct_distance_matched")
-
-
 def circuit_table(rows: Sequence[Mapping[str, Any]], threshold: float | None) -> Table | None:
     """OV and QK of every layer at one threshold, with the embedding layer's output; None without such rows.
 
@@ -326,7 +363,7 @@ def circuit_table(rows: Sequence[Mapping[str, Any]], threshold: float | None) ->
         return None
     return Table(
         f"Circuits between words, θ = {threshold_label(threshold)}",
-        ["part", "circuit", "layer", "S (same topic)", "D (different)", "S − D", "z", "z in bands", "z turned"],
+        [PART, "circuit", "layer", labels.SAME, labels.DIFFERENT, labels.DIFFERENCE, "z", "z in bands", "z turned"],
         sorted(cells, key=lambda row: (row[0], row[1], int(row[2]))),
         "OV: sum over the heads of a layer; QK: their mean. z: the words' topics shuffled; in bands: among words about "
         "as frequent; turned: the two halves of the heads turned against each other at random. Heads one by one: "

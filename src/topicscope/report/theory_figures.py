@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
+
+from topicscope.report.labels import THEORY
+from topicscope.report.style import LINES, paper_figure, tidy
 
 
 def landscape_figure(
@@ -14,70 +18,58 @@ def landscape_figure(
 
     optimum: (α, β), drawn as a star where it lies inside the grid.
     """
-    figure = Figure(figsize=(6.4, 5.0), layout="constrained")
-    axes = figure.subplots()
     # Levels crowd near the minimum: a landscape is flat there and steep at its edge.
     low, high = float(loss.min()), float(loss.max())
     levels = low + max(high - low, 1e-12) * np.linspace(0, 1, 25) ** 2
     norm = BoundaryNorm(levels.tolist(), 256)
-    filled = axes.contourf(betas, alphas, loss, levels=levels, cmap="viridis_r", norm=norm)
-    axes.contour(betas, alphas, loss, levels=levels, colors="white", linewidths=0.3)
-    bar = figure.colorbar(filled, ax=axes)
-    bar.set_label("squared loss")
-    bar.ax.ticklabel_format(axis="y", useOffset=False)
-    if optimum is not None and alphas[0] <= optimum[0] <= alphas[-1] and betas[0] <= optimum[1] <= betas[-1]:
-        axes.plot(optimum[1], optimum[0], "*", color="#D55E00", markersize=14, markeredgecolor="white", clip_on=False)
-    axes.set_xlabel("β, weight on the same word")
-    axes.set_ylabel("α, weight on the same topic")
-    axes.set_title(title, fontsize=9)
+    with paper_figure(None, 5.0) as figure:
+        axes = figure.subplots()
+        filled = axes.contourf(betas, alphas, loss, levels=levels, cmap="viridis_r", norm=norm)
+        axes.contour(betas, alphas, loss, levels=levels, colors="white", linewidths=0.3)
+        bar = figure.colorbar(filled, ax=axes, label="squared loss")
+        bar.ax.ticklabel_format(axis="y", useOffset=False)
+        if optimum is not None and alphas[0] <= optimum[0] <= alphas[-1] and betas[0] <= optimum[1] <= betas[-1]:
+            axes.plot(optimum[1], optimum[0], "*", color=THEORY, markersize=14, markeredgecolor="white", clip_on=False)
+        axes.set(xlabel="β, weight on the same word", ylabel="α, weight on the same topic", title=title)
     return figure
 
 
 def curves_figure(
     x: np.ndarray, curves: Mapping[str, np.ndarray], *, x_label: str, y_label: str, title: str, log_x: bool = False
 ) -> Figure:
-    """Several named curves over one axis, told apart by colour and by line style."""
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.subplots()
-    colours = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-    styles = ("-", "--", "-.", ":")
-    for index, (name, values) in enumerate(curves.items()):
-        axes.plot(x, values, styles[index % len(styles)], color=colours[index % len(colours)], label=name)
-    if log_x:
-        axes.set_xscale("log")
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    axes.set_title(title, fontsize=10)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    """Several named curves over one axis, told apart by color and by line style."""
+    with paper_figure(None, 4.2) as figure:
+        axes = figure.subplots()
+        _draw(axes, x, curves)
+        axes.set(xscale="log" if log_x else "linear", xlabel=x_label, ylabel=y_label, title=title)
     return figure
 
 
 def stages_figure(
     t: np.ndarray, entries: Mapping[str, np.ndarray], loss: np.ndarray, *, growth_start: float, title: str
 ) -> Figure:
-    """Stage one above (entries of the value matrix) and below (loss), with the time in which attention
-    grows e-fold.
+    """Stage one above (entries of the value matrix) and below (loss), with the time in which attention grows e-fold.
 
     t: times on a logarithmic axis; growth_start: 1/ρ, drawn where it lies inside the axis.
     """
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True)
-    for (name, values), colour, style in zip(
-        entries.items(), ("#0072B2", "#D55E00", "#009E73", "#CC79A7"), ("-", "--", "-.", ":"), strict=False
-    ):
-        upper.plot(t, values, style, color=colour, label=name)
-    lower.plot(t, loss, color="black")
-    for axes in (upper, lower):
-        axes.set_xscale("log")
-        axes.grid(alpha=0.3)
+    with paper_figure(None, 6.0) as figure:
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        _draw(upper, t, entries)
+        lower.plot(t, loss, color="black")
+        tidy(lower)
         if t[0] <= growth_start <= t[-1]:
-            axes.axvline(growth_start, color="grey", linewidth=1)
-    if t[0] <= growth_start <= t[-1]:
-        lower.annotate("attention grows e-fold", (growth_start, float(loss.max())), ha="right", va="top", rotation=90)
-    upper.set_ylabel("entry of the value matrix")
-    upper.legend(frameon=False)
-    lower.set_ylabel("squared loss")
-    lower.set_xlabel("time (learning rate × steps)")
-    upper.set_title(title, fontsize=10)
+            for axes in (upper, lower):
+                axes.axvline(growth_start, color="grey", linewidth=1)
+            place = (growth_start, float(loss.max()))
+            lower.annotate("attention grows e-fold", place, ha="right", va="top", rotation=90)
+        upper.set(xscale="log", ylabel="entry of the value matrix", title=title)
+        lower.set(xscale="log", ylabel="squared loss", xlabel="time (learning rate × steps)")
     return figure
+
+
+def _draw(axes: Axes, x: np.ndarray, curves: Mapping[str, np.ndarray]) -> None:
+    for number, (name, values) in enumerate(curves.items()):
+        color, line, _ = LINES[number % len(LINES)]
+        axes.plot(x, values, ls=line, color=color, label=name)
+    axes.legend()
+    tidy(axes)

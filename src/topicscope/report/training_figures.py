@@ -17,8 +17,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from topicscope.errors import InputError
 from topicscope.records import RunRecord
-from topicscope.report.heatmaps import Bracket, block_map, brackets, spread
-from topicscope.report.style import LINES, Columns, Drawn, paper_figure, tidy
+from topicscope.report.heatmaps import MOST_BINS, Bracket, block_map, brackets, matrix_cells, spread
+from topicscope.report.labels import PAIRS
+from topicscope.report.style import LINES, STATE, Columns, Drawn, paper_figure, show_values, tidy
 
 # Where step 0 stands on a logarithmic axis.
 ORIGIN = 0.5
@@ -31,6 +32,10 @@ def band(axes: Axes, history: pd.DataFrame, name: Any, label: str, number: int) 
     where = place(means.index.to_numpy())
     axes.plot(where, means["mean"], ls=line, color=color, lw=1.3, label=label)
     axes.fill_between(where, means["min"], means["max"], color=color, alpha=0.2, lw=0)
+    # More digits than elsewhere: a ratio may leave 1 by a thousandth at first.
+    rows = zip(means.index, means["mean"], means["min"], means["max"], strict=True)
+    texts = [f"{label}\nstep {step:,}: {mean:.7g} ({low:.7g} to {high:.7g})" for step, mean, low, high in rows]
+    show_values(axes, where, means["mean"], texts)
 
 
 def place(steps: Any) -> np.ndarray:
@@ -131,7 +136,6 @@ def _final(record: RunRecord) -> dict[str, np.ndarray]:
     return found
 
 
-CLASSES = {"same_word": "same word", "same_topic": "same topic", "different_topic": "different topic"}
 LOSSES = {"loss": "held-out documents", "batch_loss": "batch", "objective": "batch, with the L2 term"}
 # Of `topicscope.lab.stages`.
 _SETTLED, _MOVED = 0.9, 0.1
@@ -227,16 +231,16 @@ def attention(record: RunRecord, columns: Columns | None = None) -> Drawn:
     Data: seed, step, attention_same_word, attention_same_topic, attention_different_topic. Theory: the best topic-wise
     weights β (same word) and α (same topic) of the setting, where the record has them; 1 is uniform attention.
     """
-    names = [f"attention_{name}" for name in CLASSES]
+    names = [f"attention_{name}" for name in PAIRS]
     _need([n for n in names if n in record.history], "attention", "trained attention")
     with paper_figure(columns, 2.6 if columns != "single" else 4.6) as figure:
         left, right = figure.subplots(*((2, 1) if columns == "single" else (1, 2)))
-        for number, (name, label) in enumerate(CLASSES.items()):
+        for number, (name, label) in enumerate(PAIRS.items()):
             band(left, record.history, f"attention_{name}", label, number)
         left.set_ylabel("mean attention")
         ratios, theory = relative(record.history), theory_of(record, "attention")
         for number, name in enumerate(("same_word", "same_topic")):
-            band(right, ratios, name, CLASSES[name], number)
+            band(right, ratios, name, PAIRS[name], number)
             if name in theory:
                 value, color = theory[name], LINES[number][0]
                 # A logarithmic axis has no place for 0: an arrow at its end says it.
@@ -278,12 +282,23 @@ def theory_of(record: RunRecord, part: str) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def matrix(record: RunRecord, columns: Columns | None = None, *, name: str, step: int | None = None) -> Drawn:
+# What a page can hold of the matrices that its sliders show: moments of one, and cells of all its moments together.
+MOST_FRAMES, MOST_CELLS = 20, 200_000
+
+
+def matrix(
+    record: RunRecord,
+    columns: Columns | None = None,
+    *,
+    name: str,
+    step: int | None = None,
+    most_cells: int = MOST_CELLS,
+) -> Drawn:
     """Heat maps of W_V, E or logits of the first seed, topics in brackets.
 
     step: the last kept one up to it; unless given the end, and in two columns two moments before it as well. All share
-    the colours of the last one. Data: matrix [moment bin bin], step [moment]; topic, begin and end of every bracket, in
-    bins.
+    the colors of the last one. most_cells: of all moments that a page's slider shows of one matrix. Data: matrix
+    [moment bin bin], step [moment]; topic, begin and end of every bracket, in bins.
 
     Raises:
         InputError: the run trained no such matrix.
@@ -303,8 +318,11 @@ def matrix(record: RunRecord, columns: Columns | None = None, *, name: str, step
         limit = spread(one.frames[moments[-1]])
         for axes, moment in zip(panels, moments, strict=True):
             block_map(axes, one.frames[moment], one.topics, limit=limit, bar=moment == moments[-1])
-            axes.set_xlabel(f"step {one.steps[moment]:,}")
+            axes.set_xlabel(f"step {one.steps[moment]:,}", gid=STATE)
         figure.suptitle(NAMES[name], x=0.01, ha="left")
+    if len(moments) == 1:
+        states = {f"{one.steps[i]:,}": one.frames[i] for i in _frames(one, moments[0], most_cells)}
+        figure.cells = matrix_cells(states, limit, text="row {row}, column {column}: {value}", prefix="step ")
     return {
         "matrix": one.frames[moments],
         "step": one.steps[moments],
@@ -312,6 +330,12 @@ def matrix(record: RunRecord, columns: Columns | None = None, *, name: str, step
         "begin": np.array([b.begin for b in one.topics]),
         "end": np.array([b.end for b in one.topics]),
     }, figure
+
+
+def _frames(one: RunMatrix, last: int, most_cells: int) -> list[int]:
+    """The moments of a slider up to one of them, which is kept; others are left out evenly where there are too many."""
+    count = max(1, min(last + 1, MOST_FRAMES, most_cells // min(one.frames.shape[1], MOST_BINS) ** 2))
+    return [int(moment) for moment in np.unique(np.linspace(last, 0, count).round())]
 
 
 MATRICES: Mapping[str, str] = {"values": "W_V", "gram": "E", "logits": "logits"}

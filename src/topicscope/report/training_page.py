@@ -5,29 +5,44 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from topicscope.records import RunRecord, dump_json, load_run, write_text
-from topicscope.report import tables, training_charts
-from topicscope.report import training_words as words
-from topicscope.report.page import Chart, Download, Picture, downloads, render_page
-from topicscope.report.style import Drawn, to_png
+from topicscope.records import RunRecord, dump_json
+from topicscope.report import tables
+from topicscope.report.page import Chart, Download, downloads, render_page
+from topicscope.report.style import to_png
 from topicscope.report.tables import MISSING, Table
-from topicscope.report.training_figures import attention, draw_run, losses, matrix, norms, run_matrices
+from topicscope.report.training_figures import MOST_CELLS, attention, draw_run, losses, matrix, norms, run_matrices
 
-PAGE = "report.html"
-
-
-def write_run(folder: Path | str, record: RunRecord | None = None, *, out: Path | str | None = None) -> Path:
-    """Write the page of a run into its folder, or to `out`; the record is read from the folder unless given.
-
-    Raises:
-        InputError: the folder holds no finished run.
-    """
-    path = Path(folder) / PAGE if out is None else Path(out)
-    write_text(path, render_run(load_run(folder) if record is None else record))
-    return path
+_NORMS = (
+    "Frobenius norm of every trained matrix over steps, both axes logarithmic, step 0 at the left; means over seeds. "
+    "Vertical lines, where stages were found: the value matrix has settled (dotted), attention begins to move (dashed)."
+)
+_LOSSES = "Loss over steps, means over seeds: on documents that no step has seen, and of the batches themselves."
+_ATTENTION = (
+    "How much more a word attends to its own word and to words of its topic than to words of other topics; 1 is "
+    "uniform attention. Lines of theory, where it speaks of this run, are the best topic-wise weights."
+)
+_SLIDER = (
+    "The slider moves along the steps; colours are those of the last one. Brackets are topics; [MASK] comes first."
+)
+_MATRICES: Mapping[str, tuple[str, str]] = {
+    "W_V": (
+        "The value matrix W_V",
+        "Row: the word it speaks for, column: the word it sees; orange speaks for a word, purple against it. With "
+        f"trained embeddings it is shown as what it does from word to word. First seed. {_SLIDER}",
+    ),
+    "E": ("Similarity of embeddings", f"Inner products of the words' embeddings, W_Eᵀ W_E, first seed. {_SLIDER}"),
+    "logits": (
+        "Attention logits",
+        f"Column: the word that looks, row: the word looked at; orange draws attention. First seed. {_SLIDER}",
+    ),
+}
+_NOTES = {
+    "value_matrix": "Mask column: what [MASK] says for a word; diagonal: what a word says for itself.",
+    "attention": "Theory: the best weights that depend on topics alone. Free attention may do as well with others, as "
+    "the loss is flat along a ridge: a smaller weight of the same word is made up for by the topic's other words.",
+}
 
 
 def render_run(record: RunRecord) -> str:
@@ -164,27 +179,19 @@ def _facts(record: RunRecord) -> list[dict[str, str]]:
 
 
 def _charts(record: RunRecord) -> list[Chart]:
-    """Every chart that the record has something for, each with its still picture."""
+    """Every chart that the record has something for."""
     found = [
-        _chart("norms", training_charts.norms_chart(record), norms(record), "Norms along training", words.NORMS),
-        _chart("losses", training_charts.losses_chart(record), losses(record), "Loss along training", words.LOSSES),
+        Chart.of(norms(record)[1], "norms", "Norms along training", _NORMS),
+        Chart.of(losses(record)[1], "losses", "Loss along training", _LOSSES),
     ]
     matrices = run_matrices(record)
-    share = training_charts.MOST_CELLS // max(len(matrices), 1)
     for name, one in matrices.items():
-        spec = training_charts.matrix_chart(one, share)
-        caption, text = words.MATRICES[name]
-        found.append(
-            _chart(f"matrix-{name.replace('_', '').lower()}", spec, matrix(record, name=name), caption, text, 560)
-        )
+        most, (caption, text) = MOST_CELLS // len(matrices), _MATRICES[name]
+        figure = matrix(record, name=name, step=int(one.steps[-1]), most_cells=most)[1]
+        found.append(Chart.of(figure, f"matrix-{name.replace('_', '').lower()}", caption, text))
     if "attention_different_topic" in record.history:
-        spec = training_charts.attention_chart(record)
-        found.append(_chart("attention", spec, attention(record), "Attention by class of word pair", words.ATTENTION))
+        found.append(Chart.of(attention(record)[1], "attention", "Attention by class of word pair", _ATTENTION))
     return found
-
-
-def _chart(name: str, spec: dict[str, Any], drawn: Drawn, caption: str, text: str, height: int = 420) -> Chart:
-    return Chart(name, spec, Picture.of(drawn[1], caption, text), height)
 
 
 def _theory_tables(record: RunRecord) -> list[Table]:
@@ -204,7 +211,7 @@ def _theory_tables(record: RunRecord) -> list[Table]:
             + ([tables.number(theory.get(name), 4), _percent(away.get(name))] if theory else [])
             for name, value in beside["measured"].items()
         ]
-        note = f"No theory here: {beside['no_theory']}." if beside["no_theory"] else words.NOTES.get(part, "")
+        note = f"No theory here: {beside['no_theory']}." if beside["no_theory"] else _NOTES.get(part, "")
         made.append(Table(caption, columns, rows, note))
     return made
 
