@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
+    from topicscope.records.array_fields import ArrayFields
     from topicscope.records.arrays import Header, Headers, npz_headers, read_npy, read_npz
     from topicscope.records.contents import (
         CIRCUITS,
@@ -97,6 +98,7 @@ __all__ = [
     "SWEEP",
     "TOKENS",
     "WEIGHTS",
+    "ArrayFields",
     "Environment",
     "Header",
     "Headers",

@@ -15,7 +15,7 @@ Axes: b unit of the batch, c configuration, k pair class, h head that is read, q
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from topicscope.probing.attention.topic_lookup import TopicLookup
 from topicscope.probing.attention.word_pair_sums import WordPairs
 from topicscope.probing.hf import ModelView, NotFactored, PartSpec
 from topicscope.probing.tokens import AlignedUnit, Batch
+from topicscope.records import ArrayFields
 from topicscope.topics import NOT_A_WORD, PairClass
 
 __all__ = ["BINNED", "DISTANCE_EDGES", "NUM_BINS", "NUM_CLASSES", "PartSums", "distance_bin", "sum_attention"]
@@ -80,8 +81,8 @@ class DenseSums:
 NUM_CLASSES = len(PairClass)
 
 
-@dataclass
-class PartSums:
+@dataclass(eq=False)
+class PartSums(ArrayFields):
     """Sums of one part of the model over some documents; float64 sums, int64 counts."""
 
     part: PartSpec
@@ -134,6 +135,22 @@ class PartSums:
         for pairs in found.sums.topical_pairs() if word_pairs else ():
             self.word_pairs.add(pairs.entries, pairs.attention * scale[pairs.unit], pairs.counts)
         self.word_pairs.seconds += time.perf_counter() - started
+
+    def of_documents(self, documents: slice) -> "PartSums":
+        """The sums of some of the documents, without word pairs, which do not tell documents apart."""
+        some: dict[str, Any] = {name: array[documents] for name, array in self._by_document().items()}
+        return replace(self, **some, word_pairs=WordPairs())
+
+    def add_to_first(self, begun: "PartSums") -> None:
+        """Count in what was summed before of the first document."""
+        before = begun._by_document()
+        for name, array in self._by_document().items():
+            array[:1] += before[name]
+
+    def _by_document(self) -> dict[str, np.ndarray]:
+        """The arrays, whose first axis is the document in all of them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 @dataclass
