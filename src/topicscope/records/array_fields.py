@@ -37,7 +37,7 @@ class ArrayFields:
 
 
 @lru_cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     """The type of each field."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind)}

@@ -441,10 +441,8 @@ class EmbeddingProbe:
         self._measured = embedding_rows(view, self._configurations, self._chosen, found)
         return interrupted
 
-    def add_control(self, view: ModelView, task: str, *, interrupted: bool) -> None:
-        """Take the vectors of one random initialisation, unless Ctrl-C was pressed; here it is raised."""
-        if interrupted:
-            return
+    def add_control(self, view: ModelView, task: str) -> None:
+        """Take the vectors of one random initialisation."""
         states = self._states(view, f"{task}, states in context")
         self._controls.append(embedding_rows(view, self._configurations, self._chosen, states))
 

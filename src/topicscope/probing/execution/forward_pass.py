@@ -53,6 +53,12 @@ class PassResult:
         """Word pairs by part; empty unless asked for."""
         return self.state.total.word_pairs
 
+    def whole(self) -> "PassResult":
+        """This result; raises KeyboardInterrupt if Ctrl-C ended the pass."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return self
+
     def document_table(self) -> DocumentTable:
         """Rows per document, where they were asked for."""
         assert self.state.rows is not None

@@ -180,6 +180,8 @@ class ModelView:
         Raises:
             InputError: a layer or head that a part does not have.
         """
+        if layers is None and heads is None:
+            return self
         view = copy.copy(self)
         view.paths = {"registry": 0, "hooks": 0}
         view.parts = tuple(part.only(layers, heads, self.name) for part in self.parts)

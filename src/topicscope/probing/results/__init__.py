@@ -13,7 +13,7 @@ from topicscope.probing.results.result import ProbeResult
 from topicscope.probing.results.summary import headline_of_parts
 from topicscope.probing.results.tables import (
     attention_rows,
-    control_rows,
+    control_table,
     document_rows,
     head_rows,
     paper_rows,
@@ -30,7 +30,7 @@ __all__ = [
     "ProbeResult",
     "attention_rows",
     "compare",
-    "control_rows",
+    "control_table",
     "document_rows",
     "head_rows",
     "headline_of_parts",

@@ -353,13 +353,19 @@ def document_rows(
     return pd.concat(frames, ignore_index=True)
 
 
-def control_rows(
-    seed: int, moments: Mapping[str, PartMoments], causal: Mapping[str, bool], configurations: Sequence[Configuration]
-) -> list[dict[str, Any]]:
-    """One row per part and threshold for one random initialisation."""
+def control_table(
+    first_seed: int,
+    moments: Sequence[Mapping[str, PartMoments]],
+    causal: Mapping[str, bool],
+    configurations: Sequence[Configuration],
+) -> pd.DataFrame:
+    """One row per random initialisation, part and threshold; moments: of each initialisation, by part."""
     keep = ("part", "threshold", *ATTENTION_RATIOS)
-    rows = attention_rows(moments, causal, configurations)
-    return [{"control_seed": seed, **{name: row[name] for name in keep}} for row in rows]
+    return pd.DataFrame(
+        {"control_seed": seed, **{name: row[name] for name in keep}}
+        for seed, control in enumerate(moments, start=first_seed)
+        for row in attention_rows(control, causal, configurations)
+    )
 
 
 def _same_threshold(column: pd.Series, threshold: float) -> pd.Series:
