@@ -6,7 +6,6 @@ dict or list of accumulators below its keys. Anything else (a name, the descript
 
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import lru_cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -14,6 +13,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 Kind = TypeVar("Kind", bound="ArrayFields")
+_HINTS: dict[Any, dict[str, Any]] = {}  # of each class, since shards come by the thousand
 
 
 class ArrayFields:
@@ -36,11 +36,12 @@ class ArrayFields:
         return cls(**{name: _restore(hint, arrays, f"{prefix}/{name}") for name, hint in _hints(cls).items()})
 
 
-@lru_cache
 def _hints(kind: Any) -> dict[str, Any]:
     """The type of each field."""
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    if kind not in _HINTS:
+        hints = get_type_hints(kind)
+        _HINTS[kind] = {field.name: hints[field.name] for field in fields(kind)}
+    return _HINTS[kind]
 
 
 def _store(found: dict[str, np.ndarray], name: str, value: Any) -> None:
