@@ -122,7 +122,7 @@ def tokenising() -> dict[str, float]:
     from topicscope.demo import minilm_folder
     from topicscope.distributed import Cluster
     from topicscope.probing import ProbeOptions
-    from topicscope.probing.tokens import Aligner, build_tokens
+    from topicscope.probing.tokens import Aligner, TokenCache, build_tokens
     from topicscope.text import open_corpus, split_words
 
     tokenizer, corpus = AutoTokenizer.from_pretrained(minilm_folder()), open_corpus("wikipedia-sample")
@@ -134,7 +134,7 @@ def tokenising() -> dict[str, float]:
                 Path(name), tokenizer, corpus, ProbeOptions.checked(), 256, split_words, SilentProgress(), aligner
             )
             spent = time.process_time() - started
-            tokens = json.loads((Path(name) / "header.json").read_text())["coverage"]["tokens"]
+            tokens = TokenCache(Path(name)).coverage.tokens
         return 1e6 * spent / float(tokens)
 
     alone = seconds(None)

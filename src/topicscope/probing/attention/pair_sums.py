@@ -36,7 +36,7 @@ from topicscope.probing.attention.sinks import sink_keys, without_keys
 from topicscope.probing.attention.topic_lookup import TopicLookup
 from topicscope.probing.attention.word_pair_sums import WordPairs
 from topicscope.probing.hf import ModelView, NotFactored, PartSpec
-from topicscope.probing.tokens import AlignedUnit, Batch
+from topicscope.probing.tokens import AlignedUnit, Batch, TokenWindows
 from topicscope.records import ArrayFields
 from topicscope.topics import NOT_A_WORD, PairClass
 
@@ -182,8 +182,9 @@ def sum_attention(
     """
     documents = int(document_of.max()) + 1
     totals = {p.name: PartSums.zeros(p, documents, len(lookup.configurations)) for p in view.parts}
+    windows = TokenWindows.of(units)
     for batch in batches:
-        texts = [units[unit] for unit in batch.unit_index]
+        texts = windows.take(batch.unit_index)
         sinks = {p.name: sink_keys(view, batch, p) for p in view.parts} if exclude_sinks else {}
         found = _read(view, batch, texts, lookup, sinks)
         document = document_of[np.asarray(batch.unit_index)]
@@ -197,7 +198,7 @@ def sum_attention(
 def _read(
     view: ModelView,
     batch: Batch,
-    texts: Sequence[AlignedUnit],
+    texts: TokenWindows,
     lookup: TopicLookup,
     sinks: Mapping[str, torch.Tensor],
 ) -> dict[str, _Found]:

@@ -36,12 +36,19 @@ class TopicLookup:
         self.counts = np.array(list(occurrences.values()), dtype=np.int64) if counts is None else counts
         assert len(self.counts) == len(self.words)
         self._index = {word: i for i, word in enumerate(self.words)}
+        self._numbered: tuple[tuple[str, ...] | None, np.ndarray] = (None, np.zeros(0, dtype=np.int64))
         self._memberships = [c.assignment.membership(self.words) for c in self.configurations]
         self._topics = [_padded(_topic_codes(membership)) for membership in self._memberships]
         has_topic = np.zeros(len(self.words), dtype=bool)
         for membership in self._memberships:
             has_topic |= membership.any(1)
         self._bands = _bands(self.counts, has_topic)
+
+    def codes(self, vocabulary: tuple[str, ...]) -> np.ndarray:
+        """Word index of every word of a vocabulary, then -1 twice, for the codes of tokens that are no word."""
+        if vocabulary is not self._numbered[0]:
+            self._numbered = vocabulary, np.append(self.encode(vocabulary), [NOT_A_WORD, NOT_A_WORD])
+        return self._numbered[1]
 
     def encode(self, words: Sequence[str | None]) -> np.ndarray:
         """Word index of every token [position] (int64), -1 where the token is no word."""

@@ -24,7 +24,7 @@ from topicscope.probing.config import ProbeOptions
 from topicscope.probing.hf import ModelView
 from topicscope.probing.results import STATE, DocumentShards, document_rows, load_state, save_state, temporary_shards
 from topicscope.probing.statistics import DocumentSums
-from topicscope.probing.tokens import AlignedUnit, Batch, make_batches, tokens_at_once
+from topicscope.probing.tokens import Batch, TokenWindows, make_batches, tokens_at_once
 from topicscope.progress import Progress
 from topicscope.records import SHARD, ArrayFields
 
@@ -65,7 +65,7 @@ class ShardReading(ArrayFields):
 
     def read(
         self,
-        chunk: Sequence[AlignedUnit],
+        chunk: TokenWindows,
         more_of: str | None,
         view: ModelView,
         spec: PassSpec,
@@ -79,9 +79,9 @@ class ShardReading(ArrayFields):
         moments as one cluster. more_of: document of the unit after the chunk, None at the end of the shard. done: units
         of the pass that were read before, for `progress`.
         """
-        ids = list(dict.fromkeys(unit.document_id for unit in chunk))
+        ids = list(dict.fromkeys(chunk.document_ids))
         index = {document_id: i for i, document_id in enumerate(ids)}
-        document_of = np.array([index[unit.document_id] for unit in chunk])
+        document_of = np.array([index[document_id] for document_id in chunk.document_ids])
         options = spec.options
         most = options.batch_tokens or tokens_at_once(view.device)
         batches = make_batches(chunk, batch_size=options.batch_size, max_tokens=most, pad_side=options.padding)
@@ -95,7 +95,7 @@ class ShardReading(ArrayFields):
             exclude_sinks=spec.exclude_sinks,
         )
         units = np.bincount(document_of)
-        tokens = np.bincount(document_of, weights=[len(u.input_ids) for u in chunk]).astype(np.int64)
+        tokens = np.bincount(document_of, weights=chunk.lengths).astype(np.int64)
         waiting = self.open
         if waiting is not None:
             assert waiting.document_id == ids[0], "the units of a document stand together"

@@ -135,7 +135,7 @@ class WordPairs:
         means = []
         for sums, partners in ((same, self.partners), (different, self.num_words - 1 - self.partners)):
             left = partners.sum() - 2 * partners
-            without: np.ndarray = np.full(sums.shape, nan)
+            without: np.ndarray = np.full_like(sums, nan)  # in their order of memory, in which numpy adds up
             means.append(np.divide(sums.sum(-1, keepdims=True) - 2 * sums, left, out=without, where=left > 0))
         return means[0], means[1]
 

@@ -1,23 +1,11 @@
-"""Tokenise once: the aligned windows of a corpus as plain arrays on disk, of which a pass maps what it reads.
+"""Tokenise once: the aligned windows of a corpus in one Arrow file on disk, of which a pass reads what it needs.
 
-A folder holds
-
-    input_ids.npy   uint32 [token]     the windows one after another
-    words.npy       int32 [token]      index into words.json, -1 where the token is no word
-    ends.npy        int64 [window]     where each window ends in the two
-    unit.npy, window.npy  int64, int32 [window]  as in `AlignedUnit`
-    run.npy         int64 [window]     the run of rows with one document id that the window belongs to
-    order.npy       int64 [window]     the windows with those of one document together, wherever its rows stood
-    ids.npy, id_ends.npy  uint8 [byte], int64 [run]  the document ids in UTF-8
-    document_ends.npy  int64 [document]  where the windows of each document end in that order
-    words.json, header.json            the vocabulary; counts and what the cache was made of
+A folder holds `tokens.arrow`: one row a window, with the columns of `SCHEMA`, those of one document together wherever
+its rows stood in the corpus; the schema's metadata hold the vocabulary, and the counts of what was left out. A file
+whose writer was killed has no end, so that it cannot be read as a whole one.
 
 Nothing of it is held in memory but the vocabulary. A cache is kept between runs, under a name that holds everything it
 was made of, where making it took a while; the least recently used ones go when all together are too large.
-
-Arrays on disk that grow: what a `TokenCache` is written with, in plain .npy files.
-
-Tokenise a corpus block by block, here or by others, into the arrays of a `TokenCache`.
 """
 
 import hashlib
@@ -29,106 +17,40 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Protocol, overload, runtime_checkable
+from typing import Literal, Protocol, overload, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
-from topicscope.errors import InputError, RunError
+from topicscope.errors import RunError
 from topicscope.probing.config import ProbeOptions
 from topicscope.probing.tokens.alignment import AlignedUnit, Coverage, align_units
+from topicscope.probing.tokens.batches import LATER, NO_WORD, TokenWindows
 from topicscope.progress import Progress
-from topicscope.records import NUMBERS_VERSION, TOKENS, TemporaryFolder, cache_folder, read_json, write_json
+from topicscope.records import NUMBERS_VERSION, TOKENS, TemporaryFolder, cache_folder
 from topicscope.text import Corpus, Unit, UnitCounts, UnitReader, WordSplitter, split_words
 
-NO_WORD = -1
-
-
-def open_array(path: Path) -> np.ndarray:
-    """The array of an .npy file, mapped from disk where there is anything to map."""
-    # An empty file cannot be mapped.
-    array: np.ndarray = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)
-    return array
-
-
-class Columns:
-    """The arrays of a cache while they grow."""
-
-    def __init__(self, folder: Path) -> None:
-        kinds = {"input_ids": "uint32", "words": "int32", "ends": "int64", "unit": "int64", "window": "int32"}
-        kinds |= {"run": "int64", "ids": "uint8", "id_ends": "int64", "digests": "S16"}
-        self._files = {name: _GrowingArray(folder / f"{name}.npy", np.dtype(kind)) for name, kind in kinds.items()}
-        self._tokens, self._id_bytes, self._runs = 0, 0, 0
-        self._document_id: str | None = None
-
-    def __enter__(self) -> "Columns":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for file in self._files.values():
-            file.close()
-
-    def run_of(self, unit: Unit) -> int:
-        """The number of the unit's run of rows; a new one where the id differs from that of the unit before."""
-        if unit.document_id != self._document_id:
-            self._document_id, self._runs = unit.document_id, self._runs + 1
-            name = unit.document_id.encode("utf-8")
-            self._id_bytes += len(name)
-            self._files["ids"].append(np.frombuffer(name, np.uint8))
-            self._files["id_ends"].append([self._id_bytes])
-            self._files["digests"].append([hashlib.blake2b(name, digest_size=16).digest()])
-        return self._runs - 1
-
-    def append(
-        self, aligned: Sequence[AlignedUnit], first_unit: int, runs: Sequence[int], vocabulary: dict[str, int]
-    ) -> None:
-        """Add the windows of one block of units."""
-        codes = [
-            NO_WORD if word is None else vocabulary.setdefault(word, len(vocabulary))
-            for window in aligned
-            for word in window.words
-        ]
-        lengths = [len(window.input_ids) for window in aligned]
-        self._files["input_ids"].append([token for window in aligned for token in window.input_ids])
-        self._files["words"].append(codes)
-        self._files["ends"].append(self._tokens + np.cumsum(lengths, dtype=np.int64))
-        self._files["unit"].append([first_unit + window.unit for window in aligned])
-        self._files["window"].append([window.window for window in aligned])
-        self._files["run"].append([runs[window.unit] for window in aligned])
-        self._tokens += sum(lengths)
-
-
-class _GrowingArray:
-    """A one-dimensional .npy file that is appended to; numpy leaves room in the header for the length to grow."""
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        self._dtype, self._length = dtype, 0
-        self._stream = open(path, "wb", buffering=1 << 16)  # noqa: SIM115 - closed by `Columns`
-        self._write_header()
-        self._header = self._stream.tell()
-
-    def append(self, values: Sequence[Any] | np.ndarray) -> None:
-        array = np.asarray(values, dtype=self._dtype)
-        self._stream.write(array.tobytes())
-        self._length += len(array)
-
-    def close(self) -> None:
-        self._stream.seek(0)
-        self._write_header()
-        assert self._stream.tell() == self._header
-        self._stream.close()
-
-    def _write_header(self) -> None:
-        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._length,)}
-        np.lib.format.write_array_header_1_0(self._stream, header)
-
-
+FILE, FORMAT = "tokens.arrow", 2
 UNITS_PER_BLOCK = 1024
+# Windows of one record batch, all of which are read where one is wanted.
+ROWS = 256
+KEPT_TOKENS = 500_000  # fewer are tokenised again in seconds
+KEPT_BYTES = 20_000_000_000
+_METADATA = b"topicscope"
+# document: numbers of the documents in order. words: numbers of the vocabulary, or as in `TokenWindows`.
+SCHEMA = pa.schema(
+    {
+        "document": pa.int64(),
+        "document_id": pa.string(),
+        "unit": pa.int64(),
+        "window": pa.int32(),
+        "input_ids": pa.list_(pa.uint32()),
+        "words": pa.list_(pa.int32()),
+    }
+)
 
 
 @runtime_checkable
@@ -156,10 +78,9 @@ def build_tokens(
     progress: Progress,
     aligner: Aligner | None,
 ) -> None:
-    """Write the windows of a corpus into `folder`; see `token_cache` for the files and `tokens_of` for the errors."""
+    """Write the windows of a corpus into `folder`; see `tokens_of` for the errors."""
     reader = UnitReader(corpus, options.unit, options.language, progress, splitter=splitter)
     units = reader.units() if options.max_units is None else iter(reader.sample(options.max_units, options.seed))
-    coverage, vocabulary = Coverage(), dict[str, int]()
     waiting = deque[list[Unit]]()
 
     def blocks() -> Iterator[list[Unit]]:
@@ -167,50 +88,117 @@ def build_tokens(
             waiting.append(block)
             yield block
 
-    with Columns(folder) as columns:
-        number = 0
-        if aligner is None or splitter is not split_words:
-            found: Iterator[tuple[list[AlignedUnit], Coverage]] = (
-                align_units(tokenizer, block, splitter=splitter, max_length=max_length, pieces=options.pieces)
-                for block in blocks()
-            )
-        else:
-            found = aligner.align(tokenizer, blocks(), max_length=max_length, pieces=options.pieces)
+    if aligner is None or splitter is not split_words:
+        found: Iterator[tuple[list[AlignedUnit], Coverage]] = (
+            align_units(tokenizer, block, splitter=splitter, max_length=max_length, pieces=options.pieces)
+            for block in blocks()
+        )
+    else:
+        found = aligner.align(tokenizer, blocks(), max_length=max_length, pieces=options.pieces)
+
+    # In the order of the corpus first, where rows of one document may stand apart.
+    coverage, vocabulary, runs, number = Coverage(), dict[str, int](), _Runs(), 0
+    unordered, sizes = folder / "unordered.arrow", list[int]()
+    with pa.OSFile(str(unordered), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         for aligned, counts in found:
             block = waiting.popleft()
-            runs = [columns.run_of(unit) for unit in block]
+            runs_of_block = np.array([runs.number(unit.document_id) for unit in block])
+            windows = TokenWindows.of(aligned)
+            numbers = [vocabulary.setdefault(word, len(vocabulary)) for word in windows.vocabulary]
+            words = np.array([*numbers, LATER, NO_WORD])[windows.words]
+            writer.write_batch(_record_batch(windows, words, runs_of_block[windows.unit], number))
+            sizes.append(len(windows))
             coverage += counts
-            columns.append(aligned, number, runs, vocabulary)
             number += len(block)
-    documents = _group(folder)
-    reader.counts.documents_kept = len(np.unique(documents))
-    windows = open_array(folder / "run.npy")
-    write_json(folder / "words.json", list(vocabulary))
+    document_of_run = runs.documents()
+    rows = _Rows(unordered, np.cumsum([0, *sizes]))
+    document = document_of_run[rows.column("document")]
+    order = np.argsort(document, kind="stable")
+    reader.counts.documents_kept = len(np.unique(document_of_run))
     header = {
+        "format": FORMAT,
         "unit_counts": asdict(reader.counts),
         "coverage": coverage.as_dict(),
-        "windows": len(windows),
-        "documents": len(np.unique(documents[windows])),
+        "windows": len(order),
+        "documents": len(np.unique(document)),
+        "words": list(vocabulary),
     }
-    write_json(folder / "header.json", header)
+    schema = SCHEMA.with_metadata({_METADATA: json.dumps(header)})
+    with pa.OSFile(str(folder / FILE), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for start in range(0, len(order), ROWS):
+            chosen = order[start : start + ROWS]
+            table = rows.take(chosen).set_column(0, "document", pa.array(document[chosen]))
+            writer.write_table(table.combine_chunks())
+    unordered.unlink()
 
 
-def _group(folder: Path) -> np.ndarray:
-    """Write order.npy and document_ends.npy; returns the document of each run, numbered by first appearance."""
-    digests = np.load(folder / "digests.npy")
-    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
-    documents = first[inverse]  # the first run of the same id
-    runs = open_array(folder / "run.npy")
-    order = np.argsort(documents[runs], kind="stable")
-    np.save(folder / "order.npy", order)
-    grouped = documents[runs][order]
-    np.save(folder / "document_ends.npy", np.flatnonzero(np.diff(grouped, append=-1)) + 1)
-    (folder / "digests.npy").unlink()
-    return np.asarray(documents)
+class _Runs:
+    """Numbers runs of units with one document id, and remembers of each id as much as tells it from others."""
+
+    def __init__(self) -> None:
+        self._document_id: str | None = None
+        self._digests = bytearray()
+
+    def number(self, document_id: str) -> int:
+        """The number of the run that a unit belongs to, given in order."""
+        if document_id != self._document_id:
+            self._document_id = document_id
+            self._digests += hashlib.blake2b(document_id.encode("utf-8"), digest_size=16).digest()
+        return len(self._digests) // 16 - 1
+
+    def documents(self) -> np.ndarray:
+        """The document of each run: the first run of the same id."""
+        _, first, inverse = np.unique(np.frombuffer(self._digests, "S16"), return_index=True, return_inverse=True)
+        return np.asarray(first[inverse])
 
 
-KEPT_TOKENS = 500_000  # fewer are tokenised again in seconds
-KEPT_BYTES = 20_000_000_000
+def _record_batch(windows: TokenWindows, words: np.ndarray, document: np.ndarray, first_unit: int) -> pa.RecordBatch:
+    ends = np.append(0, np.cumsum(windows.lengths)).astype(np.int32)
+    columns = [
+        pa.array(document, pa.int64()),
+        pa.array(windows.document_ids, pa.string()),
+        pa.array(windows.unit + first_unit, pa.int64()),
+        pa.array(windows.window.astype(np.int32)),
+        pa.ListArray.from_arrays(ends, windows.input_ids.astype(np.uint32)),
+        pa.ListArray.from_arrays(ends, words.astype(np.int32)),
+    ]
+    return pa.record_batch(columns, schema=SCHEMA)
+
+
+class _Rows:
+    """The rows of an Arrow file, read from disk in record batches: nothing is mapped into this process's memory.
+
+    starts [batch + 1]: the first row of each record batch, and the number of rows; `ROWS` in each unless given.
+    """
+
+    def __init__(self, path: Path, starts: np.ndarray | None = None) -> None:
+        self._path = path
+        self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
+        self.schema: pa.Schema = self._reader.schema
+        self._starts = np.arange(self._reader.num_record_batches + 1) * ROWS if starts is None else starts
+
+    def column(self, name: str) -> np.ndarray:
+        """One column of numbers, whole."""
+        parts = [batch.column(0).to_numpy() for batch in self.batches(name)]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        """The record batches with one column alone."""
+        chosen = pa.ipc.IpcReadOptions(included_fields=[self.schema.get_field_index(name)])
+        reader = pa.ipc.open_file(pa.OSFile(str(self._path)), options=chosen)
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+    def read(self, start: int, stop: int) -> pa.Table:
+        """Rows `start` to `stop`."""
+        first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
+        table = pa.Table.from_batches([self._reader.get_batch(number) for number in range(first, last + 1)])
+        return table.slice(start - int(self._starts[first]), stop - start)
+
+    def take(self, rows: np.ndarray) -> pa.Table:
+        """Rows by number, in this order."""
+        cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+        return pa.concat_tables([self.read(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts)])
 
 
 class TokenCache(Sequence[AlignedUnit]):
@@ -218,77 +206,63 @@ class TokenCache(Sequence[AlignedUnit]):
 
     words: the words of the text that are tokens, in the order of the text. unit_counts, coverage: what was left out.
     documents: how many have at least one window.
+
+    Raises:
+        ValueError, KeyError, OSError: there is no whole file in the folder.
     """
 
     def __init__(self, folder: Path, owner: TemporaryFolder | None = None) -> None:
-        header = read_json(folder / "header.json")
-        self.folder = folder
-        self.words: tuple[str, ...] = tuple(read_json(folder / "words.json"))
+        self.folder, self._owner = folder, owner
+        self._rows = _Rows(folder / FILE)
+        header = json.loads(self._rows.schema.metadata[_METADATA])
+        self.words: tuple[str, ...] = tuple(header["words"])
         self.unit_counts = UnitCounts(**header["unit_counts"] | {"warnings": tuple(header["unit_counts"]["warnings"])})
         self.coverage = Coverage(**header["coverage"])
         self.documents: int = header["documents"]
         self._windows: int = header["windows"]
-        self._owner = owner  # a temporary folder lives as long as this object
+        with suppress(OSError):
+            os.utime(folder)  # in use: see `prune`
 
     def __len__(self) -> int:
         return self._windows
 
     @overload
     def __getitem__(self, index: int) -> AlignedUnit: ...
-
     @overload
-    def __getitem__(self, index: slice) -> list[AlignedUnit]: ...
-
-    def __getitem__(self, index: int | slice) -> AlignedUnit | list[AlignedUnit]:
-        if isinstance(index, slice):
-            return self._read(range(*index.indices(len(self))))
-        return self._read(range(len(self))[index : index + 1 or None])[0]
+    def __getitem__(self, index: slice) -> TokenWindows: ...
+    def __getitem__(self, index: int | slice) -> AlignedUnit | TokenWindows:
+        places = range(len(self))[index]
+        if isinstance(places, int):
+            return self._read(places, places + 1)[0]
+        assert places.step == 1, "windows are read one after another"
+        return self._read(places.start, max(places.start, places.stop))
 
     def word_counts(self) -> np.ndarray:
         """How often each of `words` occurs, int64 [word]."""
         counts = np.zeros(len(self.words), dtype=np.int64)
-        codes = self._map("words")
-        for start in range(0, len(codes), 1 << 20):
-            some = np.asarray(codes[start : start + (1 << 20)])
-            counts += np.bincount(some[some >= 0], minlength=len(counts))
+        for batch in self._rows.batches("words"):
+            codes = batch.column(0).flatten().to_numpy()
+            counts += np.bincount(codes[codes >= 0], minlength=len(counts))
         return counts
 
     def document_ends(self) -> np.ndarray:
         """Where the windows of each document end, int64 [document], ascending."""
-        return np.asarray(self._map("document_ends"))
+        return np.asarray(np.flatnonzero(np.diff(self._rows.column("document"), append=-1)) + 1)
 
-    def is_whole(self) -> bool:
-        """Whether every array has the length that it should have."""
-        tokens = {self.coverage.tokens, *(len(self._map(name)) for name in ("input_ids", "words"))}
-        windows = {len(self), *(len(self._map(name)) for name in ("ends", "unit", "window", "run", "order"))}
-        whole = len(tokens) == len(windows) == 1 and len(self._map("document_ends")) == self.documents
-        return whole and len(self._map("ids")) == int(self._map("id_ends")[-1:].sum())
-
-    def _read(self, places: range) -> list[AlignedUnit]:
-        # Mapped anew on each call: pages once touched would otherwise count as this process's memory for good.
-        ids, words, ends = self._map("input_ids"), self._map("words"), self._map("ends")
-        units, windows, runs = self._map("unit"), self._map("window"), self._map("run")
-        id_bytes, id_ends = self._map("ids"), self._map("id_ends")
-        with suppress(OSError):
-            os.utime(self.folder)  # in use: see `prune`
-        found = []
-        for w in self._map("order")[places.start : places.stop : places.step].tolist():
-            tokens = slice(int(ends[w - 1]) if w else 0, int(ends[w]))
-            run = int(runs[w])
-            name = id_bytes[int(id_ends[run - 1]) if run else 0 : int(id_ends[run])]
-            found.append(
-                AlignedUnit(
-                    document_id=name.tobytes().decode("utf-8"),
-                    unit=int(units[w]),
-                    window=int(windows[w]),
-                    input_ids=tuple(ids[tokens].tolist()),
-                    words=tuple(None if c == NO_WORD else self.words[c] for c in words[tokens].tolist()),
-                )
-            )
-        return found
-
-    def _map(self, name: str) -> np.ndarray:
-        return open_array(self.folder / f"{name}.npy")
+    def _read(self, start: int, stop: int) -> TokenWindows:
+        if start == stop:
+            return TokenWindows.of([])
+        table = self._rows.read(start, stop).combine_chunks()
+        column = {name: table.column(name).chunk(0) for name in table.column_names}
+        return TokenWindows(
+            input_ids=column["input_ids"].flatten().to_numpy().astype(np.int64),
+            words=column["words"].flatten().to_numpy().astype(np.int64),
+            lengths=column["words"].value_lengths().to_numpy().astype(np.int64),
+            document_ids=tuple(column["document_id"].to_pylist()),
+            unit=column["unit"].to_numpy(),
+            window=column["window"].to_numpy(),
+            vocabulary=self.words,
+        )
 
 
 def tokens_of(
@@ -345,19 +319,17 @@ def tokens_of(
 def _usable(folder: Path) -> TokenCache | None:
     """The cache in a folder; one that is damaged is removed."""
     try:
-        cache = TokenCache(folder)
-        if cache.is_whole():
-            return cache
-    except (OSError, ValueError, KeyError, TypeError, InputError):
-        pass
-    TOKENS.remove(folder)
-    return None
+        return TokenCache(folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        TOKENS.remove(folder)
+        return None
 
 
 def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: ProbeOptions, max_length: int) -> str:
     """Hexadecimal name of everything that decides the content: tokenizer, text, units and versions."""
     backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else ""
     made_of = {
+        "format": FORMAT,
         "tokenizer": [hashlib.sha256(backend.encode()).hexdigest(), type(tokenizer).__name__, tokenizer.unk_token_id],
         "corpus": corpus.fingerprint(),
         "unit": [options.unit, options.language, options.max_units, options.seed if options.max_units else None],
