@@ -62,6 +62,7 @@ from topicscope.records import (
     dump_json,
     now,
     output_path,
+    threshold_of,
     unfinished_run,
 )
 from topicscope.text import Corpus, WordSplitter, split_words
@@ -358,7 +359,7 @@ def probe(
             if tests
             else {},
             circuits=circuits,
-            embedding_map=embedding_probe.block_map(view, float(answer["threshold"])),
+            embedding_map=embedding_probe.block_map(view, threshold_of(answer["threshold"])),
         )
         if run is not None:
             result.write(run.fresh_staging())

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         RunRecord,
         load_run,
     )
+    from topicscope.records.threshold import select, threshold_cell, threshold_of
     from topicscope.records.unfinished import UnfinishedRun, growing_run, unfinished_run
     from topicscope.records.urls import (
         Place,
@@ -136,10 +137,13 @@ __all__ = [
     "replaced_folder",
     "require_regular_file",
     "result_path",
+    "select",
     "sha256_of_file",
     "shown",
     "special_kind",
     "suffix_of",
+    "threshold_cell",
+    "threshold_of",
     "undamaged",
     "unfinished_run",
     "without_secrets",

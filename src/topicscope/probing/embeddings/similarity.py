@@ -34,6 +34,7 @@ from topicscope.probing.hf import ModelView
 from topicscope.probing.statistics import WordPairs, frequency_bands, jackknife
 from topicscope.probing.tokens import TokenCache
 from topicscope.progress import Progress
+from topicscope.records import threshold_cell, threshold_of
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,6 @@ def _why_no_ratio(different: float, different_se: float) -> str | None:
 KINDS: tuple[Literal["cosine", "dot"], ...] = ("cosine", "dot")
 HIGHER, LOWER = "same-topic similarity higher", "same-topic similarity lower"
 NONE, NOT_TESTED, BASELINE = "no topic structure found", "not tested", "baseline"
-_KEY = ["topic_seed", "threshold", "place", "kind"]
 
 
 def embedding_rows(
@@ -245,7 +245,7 @@ def _rows(found: WordVectors, configurations: Sequence[Configuration], chosen: C
             rows.append(
                 {
                     "topic_seed": configuration.topic_seed,
-                    "threshold": math.nan if configuration.threshold is None else configuration.threshold,
+                    "threshold": threshold_cell(configuration.threshold),
                     "place": found.place,
                     "words_without_token": len(configuration.assignment.words) - len(used),
                     "words_spaced_form": spaced,
@@ -297,8 +297,8 @@ def embedding_verdict(difference: float, p_value_banded: float, control_low: flo
 
 
 def _key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """What tells rows apart; NaN, the threshold of a word list, equals nothing."""
-    return tuple(-1.0 if isinstance(row[name], float) and math.isnan(row[name]) else row[name] for name in _KEY)
+    """What tells rows apart."""
+    return row["topic_seed"], threshold_of(row["threshold"]), row["place"], row["kind"]
 
 
 class EmbeddingProbe:
@@ -344,13 +344,12 @@ class EmbeddingProbe:
         """See `embedding_rows` and `with_controls`."""
         return with_controls(self._measured, self._controls)
 
-    def block_map(self, view: ModelView, threshold: float) -> dict[str, np.ndarray]:
-        """`embedding_map` of the input embedding matrix, for the first topic model at a threshold (NaN: a word list).
+    def block_map(self, view: ModelView, threshold: float | None) -> dict[str, np.ndarray]:
+        """`embedding_map` of the input embedding matrix, for the first topic model at a threshold.
 
         Empty where no two words with a topic are one token each.
         """
-        wanted = None if math.isnan(threshold) else threshold
-        assignment = next(c for c in self._configurations if c.threshold == wanted).assignment
+        assignment = next(c for c in self._configurations if c.threshold == threshold).assignment
         vectors = static_vectors(view, self._chosen)
         if not vectors:
             return {}
