@@ -1,11 +1,11 @@
 """Tokenise once: the aligned windows of a corpus in one Arrow file on disk, of which a pass reads what it needs.
 
 A folder holds `tokens.arrow`: one row a window, with the columns of `SCHEMA`, those of one document together wherever
-its rows stood in the corpus; the schema's metadata hold the vocabulary, and the counts of what was left out. A file
-whose writer was killed has no end, so that it cannot be read as a whole one.
+its rows stood in the corpus. The metadata of its schema hold the vocabulary with its counts, where documents end, and
+what was left out; these alone are held in memory. A file whose writer was killed has no end and is no Arrow file.
 
-Nothing of it is held in memory but the vocabulary. A cache is kept between runs, under a name that holds everything it
-was made of, where making it took a while; the least recently used ones go when all together are too large.
+A cache is kept between runs, under a name that holds everything it was made of, where making it took a while; the least
+recently used ones go when all together are too large.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from importlib import metadata
+from importlib.metadata import version
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal, Protocol, overload, runtime_checkable
@@ -39,11 +39,9 @@ UNITS_PER_BLOCK = 1024
 ROWS = 256
 KEPT_TOKENS = 500_000  # fewer are tokenised again in seconds
 KEPT_BYTES = 20_000_000_000
-_METADATA = b"topicscope"
-# document: numbers of the documents in order. words: numbers of the vocabulary, or as in `TokenWindows`.
+# words: numbers of the vocabulary, or as in `TokenWindows`.
 SCHEMA = pa.schema(
     {
-        "document": pa.int64(),
         "document_id": pa.string(),
         "unit": pa.int64(),
         "window": pa.int32(),
@@ -97,38 +95,39 @@ def build_tokens(
         found = aligner.align(tokenizer, blocks(), max_length=max_length, pieces=options.pieces)
 
     # In the order of the corpus first, where rows of one document may stand apart.
-    coverage, vocabulary, runs, number = Coverage(), dict[str, int](), _Runs(), 0
-    unordered, sizes = folder / "unordered.arrow", list[int]()
+    unordered = folder / "unordered.arrow"
+    coverage, vocabulary, word_counts = Coverage(), dict[str, int](), np.zeros(0, dtype=np.int64)
+    runs, run_of_window, starts, first_unit = _Runs(), [np.zeros(0, dtype=np.int64)], [0], 0
     with pa.OSFile(str(unordered), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         for aligned, counts in found:
-            block = waiting.popleft()
-            runs_of_block = np.array([runs.number(unit.document_id) for unit in block])
-            windows = TokenWindows.of(aligned)
+            block, windows = waiting.popleft(), TokenWindows.of(aligned)
             numbers = [vocabulary.setdefault(word, len(vocabulary)) for word in windows.vocabulary]
             words = np.array([*numbers, LATER, NO_WORD])[windows.words]
-            writer.write_batch(_record_batch(windows, words, runs_of_block[windows.unit], number))
-            sizes.append(len(windows))
+            writer.write_batch(_record_batch(windows, words, first_unit))
+            occurrences = np.bincount(words[words >= 0], minlength=len(vocabulary))
+            occurrences[: len(word_counts)] += word_counts
+            word_counts = occurrences
+            run_of_window.append(np.array([runs.number(unit.document_id) for unit in block])[windows.unit])
+            starts.append(starts[-1] + len(windows))
             coverage += counts
-            number += len(block)
+            first_unit += len(block)
     document_of_run = runs.documents()
-    rows = _Rows(unordered, np.cumsum([0, *sizes]))
-    document = document_of_run[rows.column("document")]
-    order = np.argsort(document, kind="stable")
     reader.counts.documents_kept = len(np.unique(document_of_run))
-    header = {
-        "format": FORMAT,
-        "unit_counts": asdict(reader.counts),
-        "coverage": coverage.as_dict(),
-        "windows": len(order),
-        "documents": len(np.unique(document)),
-        "words": list(vocabulary),
+    document = document_of_run[np.concatenate(run_of_window)]
+    order = np.argsort(document, kind="stable")
+    header = {"unit_counts": asdict(reader.counts), "coverage": coverage.as_dict(), "words": list(vocabulary)}
+    metadata = {
+        "header": json.dumps(header).encode(),
+        "word_counts": word_counts.tobytes(),
+        "document_ends": (np.flatnonzero(np.diff(document[order], append=-1)) + 1).tobytes(),
     }
-    schema = SCHEMA.with_metadata({_METADATA: json.dumps(header)})
-    with pa.OSFile(str(folder / FILE), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+    rows = _Rows(unordered, np.array(starts))
+    with (
+        pa.OSFile(str(folder / FILE), "wb") as file,
+        pa.ipc.new_file(file, SCHEMA.with_metadata(metadata)) as writer,
+    ):
         for start in range(0, len(order), ROWS):
-            chosen = order[start : start + ROWS]
-            table = rows.take(chosen).set_column(0, "document", pa.array(document[chosen]))
-            writer.write_table(table.combine_chunks())
+            writer.write_table(rows.take(order[start : start + ROWS]).combine_chunks())
     unordered.unlink()
 
 
@@ -152,10 +151,9 @@ class _Runs:
         return np.asarray(first[inverse])
 
 
-def _record_batch(windows: TokenWindows, words: np.ndarray, document: np.ndarray, first_unit: int) -> pa.RecordBatch:
+def _record_batch(windows: TokenWindows, words: np.ndarray, first_unit: int) -> pa.RecordBatch:
     ends = np.append(0, np.cumsum(windows.lengths)).astype(np.int32)
     columns = [
-        pa.array(document, pa.int64()),
         pa.array(windows.document_ids, pa.string()),
         pa.array(windows.unit + first_unit, pa.int64()),
         pa.array(windows.window.astype(np.int32)),
@@ -168,26 +166,12 @@ def _record_batch(windows: TokenWindows, words: np.ndarray, document: np.ndarray
 class _Rows:
     """The rows of an Arrow file, read from disk in record batches: nothing is mapped into this process's memory.
 
-    starts [batch + 1]: the first row of each record batch, and the number of rows; `ROWS` in each unless given.
+    starts [batch]: the first row of each record batch.
     """
 
-    def __init__(self, path: Path, starts: np.ndarray | None = None) -> None:
-        self._path = path
+    def __init__(self, path: Path, starts: np.ndarray) -> None:
         self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
-        self.schema: pa.Schema = self._reader.schema
-        self._starts = np.arange(self._reader.num_record_batches + 1) * ROWS if starts is None else starts
-
-    def column(self, name: str) -> np.ndarray:
-        """One column of numbers, whole."""
-        parts = [batch.column(0).to_numpy() for batch in self.batches(name)]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
-    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
-        """The record batches with one column alone."""
-        chosen = pa.ipc.IpcReadOptions(included_fields=[self.schema.get_field_index(name)])
-        reader = pa.ipc.open_file(pa.OSFile(str(self._path)), options=chosen)
-        for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
+        self._starts = starts
 
     def read(self, start: int, stop: int) -> pa.Table:
         """Rows `start` to `stop`."""
@@ -205,7 +189,6 @@ class TokenCache(Sequence[AlignedUnit]):
     """The windows of a corpus, those of one document together; every access reads from disk.
 
     words: the words of the text that are tokens, in the order of the text. unit_counts, coverage: what was left out.
-    documents: how many have at least one window.
 
     Raises:
         ValueError, KeyError, OSError: there is no whole file in the folder.
@@ -213,18 +196,25 @@ class TokenCache(Sequence[AlignedUnit]):
 
     def __init__(self, folder: Path, owner: TemporaryFolder | None = None) -> None:
         self.folder, self._owner = folder, owner
-        self._rows = _Rows(folder / FILE)
-        header = json.loads(self._rows.schema.metadata[_METADATA])
+        with pa.OSFile(str(folder / FILE)) as file:
+            metadata = pa.ipc.open_file(file).schema.metadata
+        header = json.loads(metadata[b"header"])
         self.words: tuple[str, ...] = tuple(header["words"])
         self.unit_counts = UnitCounts(**header["unit_counts"] | {"warnings": tuple(header["unit_counts"]["warnings"])})
         self.coverage = Coverage(**header["coverage"])
-        self.documents: int = header["documents"]
-        self._windows: int = header["windows"]
+        self._word_counts = np.frombuffer(metadata[b"word_counts"], dtype=np.int64)
+        self._document_ends = np.frombuffer(metadata[b"document_ends"], dtype=np.int64)
+        self._rows = _Rows(folder / FILE, np.arange(0, len(self), ROWS))
         with suppress(OSError):
             os.utime(folder)  # in use: see `prune`
 
     def __len__(self) -> int:
-        return self._windows
+        return int(self._document_ends[-1]) if len(self._document_ends) else 0
+
+    @property
+    def documents(self) -> int:
+        """How many documents have at least one window."""
+        return len(self._document_ends)
 
     @overload
     def __getitem__(self, index: int) -> AlignedUnit: ...
@@ -239,15 +229,11 @@ class TokenCache(Sequence[AlignedUnit]):
 
     def word_counts(self) -> np.ndarray:
         """How often each of `words` occurs, int64 [word]."""
-        counts = np.zeros(len(self.words), dtype=np.int64)
-        for batch in self._rows.batches("words"):
-            codes = batch.column(0).flatten().to_numpy()
-            counts += np.bincount(codes[codes >= 0], minlength=len(counts))
-        return counts
+        return self._word_counts
 
     def document_ends(self) -> np.ndarray:
         """Where the windows of each document end, int64 [document], ascending."""
-        return np.asarray(np.flatnonzero(np.diff(self._rows.column("document"), append=-1)) + 1)
+        return self._document_ends
 
     def _read(self, start: int, stop: int) -> TokenWindows:
         if start == stop:
@@ -336,7 +322,7 @@ def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: Probe
         "pieces": options.pieces,
         "max_length": max_length,
         "numbers_version": NUMBERS_VERSION,
-        "libraries": [metadata.version(name) for name in ("tokenizers", "sentencex", "regex")],
+        "libraries": [version(name) for name in ("tokenizers", "sentencex", "regex")],
     }
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:32]
 
