@@ -274,7 +274,7 @@ def tokens_of(
     root = cache_folder() / "tokens" if folder is None else folder.parent
     # A splitter of one's own has no name that says what it does.
     key = cache_key(tokenizer, corpus, options, max_length) if splitter is split_words else None
-    kept = folder or (root / key if key is not None else None)
+    kept = folder or (root / f"{key}-{FORMAT}" if key is not None else None)
     if kept is not None and kept.is_dir():
         found = _usable(kept)
         if found is not None:
@@ -315,7 +315,6 @@ def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: Probe
     """Hexadecimal name of everything that decides the content: tokenizer, text, units and versions."""
     backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else ""
     made_of = {
-        "format": FORMAT,
         "tokenizer": [hashlib.sha256(backend.encode()).hexdigest(), type(tokenizer).__name__, tokenizer.unk_token_id],
         "corpus": corpus.fingerprint(),
         "unit": [options.unit, options.language, options.max_units, options.seed if options.max_units else None],
