@@ -231,8 +231,8 @@ def align_units(
     words = empty = split = 0
     for i, unit in enumerate(units):
         found = splitter(unit.text)
-        columns = (encoded[name][i] for name in ("input_ids", "offset_mapping", "special_tokens_mask"))
-        windows, reasons = _align(unit, i, found, *columns, spelling, max_length, merge=pieces == "merge")
+        ids, offsets, special = (encoded[name][i] for name in ("input_ids", "offset_mapping", "special_tokens_mask"))
+        windows, reasons = _align(unit, i, found, ids, offsets, special, spelling, max_length, merge=pieces == "merge")
         aligned += windows
         lost.update(reasons)
         words, empty, split = words + len(found), empty + (not windows), split + (len(windows) > 1)
