@@ -70,7 +70,7 @@ class Comparison(Result):
             }
             for row in self.rows.to_dict(orient="records")
         ]
-        return forest_figure(rows, title=title, references=dict.fromkeys(QUANTITIES, 0.0))
+        return forest_figure(rows, title=title, references={ratio.name: 0.0 for ratio in UNMATCHED})
 
     def write(self, folder: Path) -> None:
         """comparison.json."""
