@@ -105,16 +105,13 @@ def embedding_similarity(
         )
     chosen = np.flatnonzero(membership.any(1))
     e = vectors[chosen].astype(np.float64, copy=False)
-    squared = _rowdot(e, e)
+    squared = np.einsum("wd,wd->w", e, e)
     _require_finite(squared, chosen)
     zero_vectors = 0
     if kind == "cosine":
         kept = squared > 0
-        if not kept.all():
-            zero_vectors = int((~kept).sum())
-            chosen, e, squared = chosen[kept], e[kept], squared[kept]
-        e = e / np.sqrt(squared)[:, None]
-        squared = _rowdot(e, e)
+        zero_vectors = int((~kept).sum())
+        chosen, e = chosen[kept], e[kept] / np.sqrt(squared[kept])[:, None]
     topics = membership[chosen]
     bands = None if frequencies is None else frequency_bands(frequencies[chosen].astype(np.float64))
     pairs = WordPairs(topics, bands)
@@ -161,7 +158,7 @@ def mean_similarity(vectors: Float[np.ndarray, "word d"], *, kind: Literal["cosi
     have. Rows that are zero or not finite are left out, as the cosine of one is undefined; NaN with fewer than 2 rows.
     """
     e = vectors.astype(np.float64, copy=False)
-    squared = _rowdot(e, e)
+    squared = np.einsum("wd,wd->w", e, e)
     kept = np.isfinite(squared) & (squared > 0)
     e, squared = e[kept], squared[kept]
     if len(e) < 2:
@@ -170,11 +167,6 @@ def mean_similarity(vectors: Float[np.ndarray, "word d"], *, kind: Literal["cosi
         e, squared = e / np.sqrt(squared)[:, None], np.ones(len(e))
     total = e.sum(0)
     return float(total @ total - squared.sum()) / (len(e) * (len(e) - 1))
-
-
-def _rowdot(a: Float[np.ndarray, "word d"], b: Float[np.ndarray, "word d"]) -> Float[np.ndarray, "word"]:
-    dots: np.ndarray = np.einsum("wd,wd->w", a, b)
-    return dots
 
 
 def _require_finite(squared: Float[np.ndarray, "word"], word: Int[np.ndarray, "word"]) -> None:
@@ -227,33 +219,26 @@ def embedding_rows(
     chosen: the words that are compared; None: those with a topic, without frequencies.
     """
     chosen = ComparedWords.of(view, configurations) if chosen is None else chosen
-    rows = [row for found in (*static_vectors(view, chosen), *more) for row in _rows(found, configurations, chosen)]
-    return pd.DataFrame(rows)
-
-
-def _rows(found: WordVectors, configurations: Sequence[Configuration], chosen: ComparedWords) -> list[dict[str, Any]]:
-    random = np.array([word in chosen.random for word in found.words], dtype=np.bool_)
-    anisotropy = {kind: mean_similarity(found.vectors[random], kind=kind) for kind in KINDS}
-    frequencies = chosen.frequencies(found.words)
     rows: list[dict[str, Any]] = []
-    for configuration in configurations:
-        membership = configuration.assignment.membership(found.words)
-        used = [found.words[i] for i in np.flatnonzero(membership.any(1)).tolist()]
-        spaced = sum(word in chosen.tokens and chosen.tokens[word].form == "spaced" for word in used)
-        for kind in KINDS:
-            similarity = embedding_similarity(found.vectors, membership, kind=kind, frequencies=frequencies)
-            rows.append(
-                {
-                    "topic_seed": configuration.topic_seed,
-                    "threshold": threshold_cell(configuration.threshold),
-                    "place": found.place,
-                    "words_without_token": len(configuration.assignment.words) - len(used),
-                    "words_spaced_form": spaced,
-                    "anisotropy": anisotropy[kind],
-                    **asdict(similarity),
-                }
-            )
-    return rows
+    for found in (*static_vectors(view, chosen), *more):
+        random = np.array([word in chosen.random for word in found.words], dtype=np.bool_)
+        anisotropy = {kind: mean_similarity(found.vectors[random], kind=kind) for kind in KINDS}
+        frequencies = chosen.frequencies(found.words)
+        for configuration in configurations:
+            membership = configuration.assignment.membership(found.words)
+            used = [found.words[i] for i in np.flatnonzero(membership.any(1)).tolist()]
+            spaced = sum(word in chosen.tokens and chosen.tokens[word].form == "spaced" for word in used)
+            about = {
+                "topic_seed": configuration.topic_seed,
+                "threshold": threshold_cell(configuration.threshold),
+                "place": found.place,
+                "words_without_token": len(configuration.assignment.words) - len(used),
+                "words_spaced_form": spaced,
+            }
+            for kind in KINDS:
+                similarity = embedding_similarity(found.vectors, membership, kind=kind, frequencies=frequencies)
+                rows.append(about | {"anisotropy": anisotropy[kind], **asdict(similarity)})
+    return pd.DataFrame(rows)
 
 
 def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -262,25 +247,22 @@ def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) ->
     control_difference_low, _high: the smallest and the largest S - D of the random initialisations, one frame each.
     verdict: see `embedding_verdict`; "baseline" where the vectors are no model's.
     """
-    columns = ("control_difference", "control_difference_low", "control_difference_high")
-    values: dict[Any, list[float]] = {}
+    drawn: dict[Any, list[float]] = {}
     for frame in controls:
         for row in frame.to_dict(orient="records"):
-            values.setdefault(_key(row), []).append(float(row["difference"]))
-    found = embeddings.copy()
-    for column in columns:
-        found[column] = math.nan
-    verdicts = []
-    for i, row in enumerate(embeddings.to_dict(orient="records")):
-        drawn = np.array(values.get(_key(row), []), dtype=np.float64)
-        low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (math.nan, math.nan)
-        if len(drawn):
-            found.loc[found.index[i], list(columns)] = [float(drawn.mean()), low, high]
-        baseline = row["place"] == COOCCURRENCE
-        found_here = embedding_verdict(row["difference"], row["p_value_banded"], low, high)
-        verdicts.append(BASELINE if baseline else found_here)
-    found["verdict"] = verdicts
-    return found
+            drawn.setdefault(_key(row), []).append(float(row["difference"]))
+    rows = []
+    for row in embeddings.to_dict(orient="records"):
+        values = np.array(drawn.get(_key(row), [math.nan]))
+        low, high = float(values.min()), float(values.max())
+        row |= {
+            "control_difference": float(values.mean()),
+            "control_difference_low": low,
+            "control_difference_high": high,
+            "verdict": embedding_verdict(row["difference"], row["p_value_banded"], low, high),
+        }
+        rows.append(row | {"verdict": BASELINE} if row["place"] == COOCCURRENCE else row)
+    return pd.DataFrame(rows)
 
 
 def embedding_verdict(difference: float, p_value_banded: float, control_low: float, control_high: float) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Int64
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
@@ -110,11 +110,7 @@ def static_vectors(view: ModelView, chosen: ComparedWords) -> list[WordVectors]:
         "layer": view.embedding_output(ids),
         "layer_first": view.embedding_output(ids, FIRST_POSITION),
     }
-    return [WordVectors(place, words, _array(tensor)) for place, tensor in places.items()]
-
-
-def _array(tensor: Float32[torch.Tensor, "word d"]) -> Float[np.ndarray, "word d"]:
-    return np.asarray(tensor.detach().double().cpu().numpy())
+    return [WordVectors(place, words, tensor.detach().double().cpu().numpy()) for place, tensor in places.items()]
 
 
 UNITS_PER_CHUNK = 256

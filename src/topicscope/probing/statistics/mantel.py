@@ -190,24 +190,19 @@ class WordPairs:
         gamma: Float[np.ndarray, "head"],
         mean_square: Float[np.ndarray, "head"],
     ) -> tuple[Float[np.ndarray, "head"], Float[np.ndarray, "head"]]:
-        """Γ = Σ_{i≠j} A_ij B_ij, B = [i, j share a topic], in standard deviations under shuffles: among all words, and
-
+        """Γ = Σ_{i≠j} A_ij B_ij, B = [i, j share a topic], in standard deviations under shuffles among all words, and
         within bands. NaN where a class has no pair, or without bands. blocks: A by the strata that it is given.
         """
-        strata = self._strata if self.same_pairs and self.different_pairs else []
-        scores = [self._scored(blocks(words), gamma, mean_square) for words in strata]
+        scores = []
+        for strata in self._strata if self.same_pairs and self.different_pairs else ():
+            m = int(strata.max()) + 1
+            x = np.eye(m)[strata][None]  # [1 word stratum]: B's sums by stratum are those of indicators
+            B = _Blocks.of_relation(self._shared(x)[0] - x[0], strata)
+            mean, variance = _permutation_moments(blocks(strata), B, np.bincount(strata, minlength=m))
+            known = variance > 1e-13 * mean_square * self.same_pairs  # else rounding in place of 0
+            scores.append(np.where(known, (gamma - mean) / np.sqrt(np.where(known, variance, 1)), nan))
         scores += [gamma * nan] * (2 - len(scores))
         return scores[0], scores[1]
-
-    def _scored(
-        self, A: "_Blocks", gamma: Float[np.ndarray, "head"], mean_square: Float[np.ndarray, "head"]
-    ) -> Float[np.ndarray, "head"]:
-        m = int(A.strata.max()) + 1
-        x = np.eye(m)[A.strata][None]  # [1 word stratum]: B's sums by stratum are those of indicators
-        B = _Blocks.of_relation(self._shared(x)[0] - x[0], A.strata)
-        mean, variance = _permutation_moments(A, B, np.bincount(A.strata, minlength=m))
-        known = variance > 1e-13 * mean_square * self.same_pairs  # else rounding in place of 0
-        return np.where(known, (gamma - mean) / np.sqrt(np.where(known, variance, 1)), nan)
 
 
 @dataclass(frozen=True, eq=False)
