@@ -48,7 +48,6 @@ from topicscope.probing.results import (
     head_rows,
     headline_of_parts,
     result_table,
-    with_key_value_heads,
     with_sinks_excluded,
 )
 from topicscope.probing.statistics import DIFFERENT, PAIRED, PartMoments, rows_read, shuffled_topics
@@ -292,11 +291,10 @@ def probe(
                 without_sinks = forward_pass(view, spec, "sinks").whole().moments
 
         # Estimates: ratios with their errors, and what they are when topics are shuffled over words.
-        causal = {part.name: part.causal for part in view.parts}
-        attention = attention_rows(measured.moments, causal, configurations)
+        attention = attention_rows(measured.moments, view.parts, configurations)
         if without_sinks is not None:
-            attention = with_sinks_excluded(attention, attention_rows(without_sinks, causal, configurations))
-        controls = control_table(config.seed, control_moments, causal, configurations)
+            attention = with_sinks_excluded(attention, attention_rows(without_sinks, view.parts, configurations))
+        controls = control_table(config.seed, control_moments, view.parts, configurations)
         started = time.perf_counter()
         permutations = 0 if work.interrupted else config.permutations
         tests, shuffled, shuffle_warnings = shuffled_topics(
@@ -312,7 +310,7 @@ def probe(
         embeddings = embedding_probe.table()
         rows = result_table(view.name, attention, controls, embeddings, tests)
         answer = headline_of_parts(view, rows, measured.moments, measured.interrupted)
-        heads = with_key_value_heads(head_rows(measured.moments, causal, configurations), view.parts)
+        heads = head_rows(measured.moments, view.parts, configurations)
         head_examples: tuple[dict[str, Any], ...] = ()
         if not work.interrupted:
             with work.until_interrupted("heads were not profiled"):

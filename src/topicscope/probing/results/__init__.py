@@ -18,7 +18,6 @@ from topicscope.probing.results.tables import (
     head_rows,
     paper_rows,
     result_table,
-    with_key_value_heads,
     with_sinks_excluded,
 )
 
@@ -39,6 +38,5 @@ __all__ = [
     "result_table",
     "save_state",
     "temporary_shards",
-    "with_key_value_heads",
     "with_sinks_excluded",
 ]

@@ -129,7 +129,7 @@ def by_threshold(configurations: Sequence[Configuration]) -> dict[float | None, 
 
 
 def attention_rows(
-    moments: Mapping[str, PartMoments], causal: Mapping[str, bool], configurations: Sequence[Configuration]
+    moments: Mapping[str, PartMoments], parts: Sequence[PartSpec], configurations: Sequence[Configuration]
 ) -> list[dict[str, Any]]:
     """One row per part and threshold: ratios averaged over topic seeds.
 
@@ -138,17 +138,18 @@ def attention_rows(
     intervals hold both (`over_topic_seeds`).
     """
     rows = []
-    for part, part_moments in moments.items():
+    for part in parts:
+        part_moments = moments[part.name]
         for threshold, members in by_threshold(configurations).items():
             counts = np.stack([part_moments.counts(c) for c in members]).mean(0)
             row: dict[str, Any] = {
-                "part": part,
+                "part": part.name,
                 "threshold": threshold_cell(threshold),
                 "pairs_same": float(sum(counts[k] for k in PAIRED)),
                 "pairs_different": float(sum(counts[k] for k in DIFFERENT)),
             }
             for ratio in RATIOS:
-                estimates = [ratio.estimate(part_moments, c, causal=causal[part]) for c in members]
+                estimates = [ratio.estimate(part_moments, c, causal=part.causal) for c in members]
                 found = over_topic_seeds(estimates)
                 values = (found.value, found.se, found.low, found.high)
                 row |= {f"{ratio.name}{end}": value for end, value in zip(ENDS, values, strict=True)}
@@ -202,16 +203,6 @@ def embedding_columns(embeddings: pd.DataFrame, threshold: float) -> dict[str, f
     return columns
 
 
-def permutation_columns(
-    tests: Mapping[tuple[str, float | None], PermutationTest], part: str, threshold: float
-) -> dict[str, float]:
-    """The columns about shuffled topics; none where topics were not shuffled."""
-    test = tests.get((part, threshold_of(threshold)))
-    if test is None:
-        return {}
-    return {"permutation_statistic": test.statistic, "permutation_z": test.z, "permutation_p": test.p_value}
-
-
 def result_table(
     model: str,
     attention: Sequence[Mapping[str, Any]],
@@ -232,46 +223,41 @@ def result_table(
             **attended,
             **control_columns(controls, part, threshold),
             **embedding_columns(embeddings, threshold),
-            **permutation_columns(tests, part, threshold),
         }
+        test = tests.get((part, threshold_of(threshold)))  # None where topics were not shuffled
+        if test is not None:
+            row |= {"permutation_statistic": test.statistic, "permutation_z": test.z, "permutation_p": test.p_value}
         measured.append(row | {"verdict": attention_verdict(row)[0]})
     return pd.DataFrame([*measured, *paper_rows()]).reindex(columns=COLUMNS)
 
 
 def head_rows(
-    moments: Mapping[str, PartMoments], causal: Mapping[str, bool], configurations: Sequence[Configuration]
+    moments: Mapping[str, PartMoments], parts: Sequence[PartSpec], configurations: Sequence[Configuration]
 ) -> pd.DataFrame:
-    """One row per part, threshold, layer and head, averaged over topic seeds; means are of A_ij · L/100."""
+    """One row per part, threshold, layer and head, averaged over topic seeds; means are of A_ij · L/100.
+
+    Layers and heads have the model's own numbers, where only some were read as well. key_value_head: the one that a
+    query head reads; shared ones make a group.
+    """
     frames = []
-    for part, part_moments in moments.items():
+    for part in parts:
         for threshold, members in by_threshold(configurations).items():
-            seeds = [_heads_of(part_moments, c, causal[part]) for c in members]
-            frame = seeds[0].copy()
-            averaged = [column for column in frame.columns if column not in ("layer", "head")]
-            frame[averaged] = np.mean([seed[averaged].to_numpy(dtype=float) for seed in seeds], axis=0)
-            frame.insert(0, "part", part)
-            frame.insert(1, "threshold", threshold_cell(threshold))
+            seeds = [_heads_of(moments[part.name], c, causal=part.causal) for c in members]
+            layer, head = (places.ravel() for places in np.meshgrid(part.layers, part.heads, indexing="ij"))
+            frame = pd.DataFrame(
+                {"part": part.name, "threshold": threshold_cell(threshold), "layer": layer, "head": head}
+            )
+            frame["key_value_head"] = [part.key_value_head(number) for number in head.tolist()]
+            frame[seeds[0].columns] = np.mean([seed.to_numpy(dtype=float) for seed in seeds], axis=0)
             frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 
 
-def with_key_value_heads(frame: pd.DataFrame, parts: Sequence[PartSpec]) -> pd.DataFrame:
-    """The head table with the model's own numbers of layers and heads, where only some were read, and the key-value
-    head that each query head reads; shared ones make a group.
-    """
-    specs = {part.name: part for part in parts}
-    frame["layer"] = [specs[part].layers[i] for part, i in zip(frame["part"], frame["layer"], strict=True)]
-    frame["head"] = [specs[part].heads[i] for part, i in zip(frame["part"], frame["head"], strict=True)]
-    shared = [specs[part].key_value_head(head) for part, head in zip(frame["part"], frame["head"], strict=True)]
-    frame.insert(list(frame.columns).index("head") + 1, "key_value_head", shared)
-    return frame
-
-
-def _heads_of(moments: PartMoments, configuration: int, causal: bool) -> pd.DataFrame:
+def _heads_of(moments: PartMoments, configuration: int, *, causal: bool) -> pd.DataFrame:
+    """Counts, means and ratios of each layer and head, of one configuration."""
     total = moments.heads_total[configuration]
-    layers, heads = total.shape[:2]
     num_classes = len(PairClass)
-    frame = pd.DataFrame({"layer": np.repeat(np.arange(layers), heads), "head": np.tile(np.arange(heads), layers)})
+    frame = pd.DataFrame(index=range(total.shape[0] * total.shape[1]))
     for name, classes in (("same", PAIRED), ("different", DIFFERENT)):
         counts = total[..., [num_classes + k for k in classes]].sum(-1).ravel()
         sums = total[..., list(classes)].sum(-1).ravel()
@@ -321,7 +307,7 @@ def document_rows(
 def control_table(
     first_seed: int,
     moments: Sequence[Mapping[str, PartMoments]],
-    causal: Mapping[str, bool],
+    parts: Sequence[PartSpec],
     configurations: Sequence[Configuration],
 ) -> pd.DataFrame:
     """One row per random initialisation, part and threshold; moments: of each initialisation, by part."""
@@ -329,5 +315,5 @@ def control_table(
     return pd.DataFrame(
         {"control_seed": seed, **{name: row[name] for name in keep}}
         for seed, control in enumerate(moments, start=first_seed)
-        for row in attention_rows(control, causal, configurations)
+        for row in attention_rows(control, parts, configurations)
     )

@@ -6,9 +6,8 @@ ratios, with `_se`, `_low` and `_high` beside it.
 
 from dataclasses import dataclass
 from math import nan
-from typing import Literal
 
-from topicscope.probing.statistics.moments import DISTINCT, PAIRED, PartMoments
+from topicscope.probing.statistics.moments import DISTINCT, PAIRED, Matching, PartMoments
 from topicscope.probing.statistics.ratios import Estimate
 from topicscope.probing.statistics.verdict import TESTED
 from topicscope.topics import PairClass
@@ -29,16 +28,14 @@ class AttentionRatio:
     name: str
     same: tuple[PairClass, ...]
     corrected: bool = False
-    matched: Literal["distance", "frequency"] | None = None
+    matched: Matching | None = None
 
     def estimate(self, moments: PartMoments, configuration: int, *, causal: bool) -> Estimate:
         """The ratio pooled over layers and heads."""
         if self.corrected and not causal:
             return Estimate(nan, nan, moments.documents, "only causal parts have a position-corrected ratio")
-        if self.matched == "distance":
-            return moments.matched(configuration, self.same)
-        if self.matched == "frequency":
-            return moments.frequency_matched(configuration, self.same)
+        if self.matched is not None:
+            return moments.matched(configuration, self.same, by=self.matched)
         return moments.ratio(configuration, self.same, corrected=self.corrected)
 
 

@@ -12,6 +12,7 @@ Sums over whole documents that shards and chunks add up to: moments of every par
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Literal
 
 import numpy as np
 
@@ -28,6 +29,7 @@ _BANDS_START = _BINS_START + 2 * len(BINNED) * NUM_BINS
 PAIRED = (PairClass.same_word, PairClass.same_topic)  # the paper's "same topic", Knowl 8
 DISTINCT = (PairClass.same_topic,)
 DIFFERENT = (PairClass.different_topic,)
+Matching = Literal["distance", "frequency"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,16 +96,12 @@ class PartMoments(ArrayFields):
             [COUNTS.start + k for k in DIFFERENT],
         )
 
-    def matched(self, configuration: int, same: Sequence[PairClass] = PAIRED) -> Estimate:
-        """The same ratio with both classes reweighted to one distribution of the distance |i-j|."""
-        return self._matched(configuration, same, _BINS_START, NUM_BINS)
-
-    def frequency_matched(self, configuration: int, same: Sequence[PairClass] = PAIRED) -> Estimate:
-        """The same ratio with both classes reweighted to one joint distribution of the frequencies of both words."""
-        return self._matched(configuration, same, _BANDS_START, NUM_BAND_PAIRS)
-
-    def _matched(self, configuration: int, same: Sequence[PairClass], start: int, size: int) -> Estimate:
-        indices = [index for classes in (same, DIFFERENT) for index in _bins(classes, start, size)]
+    def matched(self, configuration: int, same: Sequence[PairClass] = PAIRED, *, by: Matching = "distance") -> Estimate:
+        """The same ratio with both classes reweighted to one distribution of the distance |i-j|, or to one joint
+        distribution of the frequencies of both words.
+        """
+        bins = (_BINS_START, NUM_BINS) if by == "distance" else (_BANDS_START, NUM_BAND_PAIRS)
+        indices = [index for classes in (same, DIFFERENT) for index in _bins(classes, *bins)]
         return matched_ratio(self.pooled[configuration], *indices)
 
     def head_ratios(
