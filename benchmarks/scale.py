@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from topicscope.probing.results import load_state, save_state
-from topicscope.probing.statistics import DocumentSums, Moments, PartMoments
+from topicscope.probing.statistics import DocumentSums, PartMoments
 from topicscope.progress import SilentProgress
 
 FILES = 20  # of made-up shards, read again and again: what is measured is not the disk
@@ -36,9 +36,9 @@ def made_up(features: int, configurations: int, heads: tuple[int, int], seed: in
     """Moments of 1,000 documents."""
     rng = np.random.default_rng(seed)
     z = rng.random((50, features))
-    pooled = tuple(Moments(1000, z.sum(0), z.T @ z) for _ in range(configurations))
+    total, outer = (np.stack([of] * configurations) for of in (z.sum(0), z.T @ z))
     shape = (configurations, *heads, 15)
-    part = PartMoments(pooled, rng.random(shape), rng.random((*shape, 15)), np.zeros(3))
+    part = PartMoments(1000, total, outer, rng.random(shape), rng.random((*shape, 15)), np.zeros(3))
     return DocumentSums(1000, {"encoder": part})
 
 
@@ -50,17 +50,17 @@ def merged(folder: Path, size: str, shards: int) -> dict[str, float]:
         sums = made_up(*SIZES[size], seed=number)
         (folder / f"{number}").mkdir()
         save_state(folder / f"{number}", sums.arrays("shard"))
-        expected += sums.moments["encoder"].pooled[0].total * (shards / FILES)
+        expected += sums.moments["encoder"].pooled_total[0] * (shards / FILES)
     total, started, memory = DocumentSums(), time.process_time(), 0
     for number in range(shards):
         arrays = load_state(folder / f"{number % FILES}")
         assert arrays is not None
-        total.merge(DocumentSums.from_arrays(arrays, "shard", ["encoder"]))
+        total.merge(DocumentSums.from_arrays(arrays, "shard"))
         if number == 9:
             memory = peak_bytes()
     seconds = time.process_time() - started
     assert total.documents == 1000 * shards
-    assert np.allclose(total.moments["encoder"].pooled[0].total, expected, rtol=1e-9)
+    assert np.allclose(total.moments["encoder"].pooled_total[0], expected, rtol=1e-9)
     return {
         "seconds": seconds,
         "ms_per_shard": 1e3 * seconds / shards,
@@ -104,7 +104,7 @@ def overhead(folder: Path, documents: int) -> dict[str, float]:
         save_state(folder, sums.arrays("shard"))
         arrays = load_state(folder)
         assert arrays is not None
-        DocumentSums().merge(DocumentSums.from_arrays(arrays, "shard", ["encoder"]))
+        DocumentSums().merge(DocumentSums.from_arrays(arrays, "shard"))
     cost, unit = (time.process_time() - started) / 10, clock.cpu / units
     document = unit * text["units"] / text["documents"]
     return {
@@ -122,7 +122,7 @@ def tokenising() -> dict[str, float]:
     from topicscope.demo import minilm_folder
     from topicscope.distributed import Cluster
     from topicscope.probing import ProbeOptions
-    from topicscope.probing.tokens import Aligner, build_tokens
+    from topicscope.probing.tokens import Aligner, TokenCache, build_tokens
     from topicscope.text import open_corpus, split_words
 
     tokenizer, corpus = AutoTokenizer.from_pretrained(minilm_folder()), open_corpus("wikipedia-sample")
@@ -134,7 +134,7 @@ def tokenising() -> dict[str, float]:
                 Path(name), tokenizer, corpus, ProbeOptions.checked(), 256, split_words, SilentProgress(), aligner
             )
             spent = time.process_time() - started
-            tokens = json.loads((Path(name) / "header.json").read_text())["coverage"]["tokens"]
+            tokens = TokenCache(Path(name)).coverage.tokens
         return 1e6 * spent / float(tokens)
 
     alone = seconds(None)

@@ -287,7 +287,7 @@ def looked_up_one_by_one(tokenizer: Any, words: list[str]) -> WordTokens:
         reasons = []
         for text in (f" {word}", word):
             ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-            reason = spelling.fault(ids[0], word) if len(ids) == 1 else "pieces"
+            reason = spelling.fault(tuple(ids), word) if len(ids) == 1 else "pieces"
             if reason is None and ids[0] in {form.token_id for form in found.values()}:
                 reason = "same_token"
             if reason is None:

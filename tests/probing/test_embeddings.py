@@ -107,7 +107,7 @@ def test_a_pair_that_shares_two_topics_counts_once():
 def test_many_signatures_are_compared_in_blocks(monkeypatch):
     vectors, membership = vocabulary(words=60, topics=6, overlap=True)
     whole = embedding_similarity(vectors, membership, kind="dot")
-    monkeypatch.setattr("topicscope.probing.embeddings.similarity._BLOCK", 7)
+    monkeypatch.setattr("topicscope.probing.statistics.mantel._BLOCK", 7)
     blocks = embedding_similarity(vectors, membership, kind="dot")
     assert blocks.pairs_same == whole.pairs_same
     assert (blocks.same, blocks.z) == (pytest.approx(whole.same, rel=1e-13), pytest.approx(whole.z, rel=1e-12))

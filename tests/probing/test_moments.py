@@ -95,7 +95,7 @@ def test_frequency_matching_takes_out_an_effect_of_frequency_alone() -> None:
     sums = random_sums(400, 6, near=3.0)
     same, different = (sums.banded[:, 0, k].sum() / sums.banded_counts[:, 0, k].sum() for k in (1, 2))
     assert same / different > 1.2
-    low, high = PartMoments.of(sums).frequency_matched(0, DISTINCT).interval()
+    low, high = PartMoments.of(sums).matched(0, DISTINCT, by="frequency").interval()
     assert low < 1.0 < high
 
 

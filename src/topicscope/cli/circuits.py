@@ -12,9 +12,9 @@ from topicscope.cli.options import OutFolder
 from topicscope.cli.output import print_json, print_lines, print_table
 from topicscope.cli.probe import resolve_model
 from topicscope.probing import DEFAULT_THRESHOLDS
-from topicscope.probing.circuits import at_threshold, stand_out
 from topicscope.probing.circuits import circuits as find_circuits
-from topicscope.records import CIRCUITS, add_file, check_output_folder
+from topicscope.probing.circuits import stand_out
+from topicscope.records import CIRCUITS, add_file, check_output_folder, select
 
 _THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
 
@@ -91,7 +91,7 @@ def circuits(
     keys = ["part", "threshold", "topic_seed", "place"]
     for _, rows in table.groupby(keys, sort=False, dropna=False):
         part, theta, seed, place = (rows[key].iloc[0] for key in keys)
-        of = at_threshold(heads, theta)
+        of = select(heads, theta)
         of = of[(of["part"] == part) & (of["place"] == place) & (of["topic_seed"] == seed)]
         for circuit, name in (("OV", "sum over heads"), ("QK", "mean over heads")):  # side by side they are too wide
             print_table(

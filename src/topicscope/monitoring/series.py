@@ -37,7 +37,7 @@ from topicscope.probing.statistics import (
     delta_method,
     effective_documents,
 )
-from topicscope.records import SERIES, Result, write_json, write_text
+from topicscope.records import SERIES, Result, select, threshold_of, write_json, write_text
 
 VALUES = ("same", "different", "difference", "difference_se", "ratio", "ratio_se", "z", "z_banded", "p_value")
 COLUMNS = ("checkpoint", "step", "quantity", "part", "layer", *VALUES, "verdict")
@@ -45,27 +45,15 @@ COLUMNS = ("checkpoint", "step", "quantity", "part", "layer", *VALUES, "verdict"
 
 def series_rows(result: ProbeResult) -> Iterator[dict[str, Any]]:
     """The rows of one probe, at the headline's threshold; embeddings are averaged over topic seeds."""
-    threshold = result.headline["threshold"]
-    yield from _embeddings(_at(result.embeddings, threshold))
-    yield from _circuits(_at(result.circuits, threshold))
-    measured = _at(result.rows[result.rows["source"] == "measured"], threshold)
+    threshold = threshold_of(result.headline["threshold"])
+    yield from _embeddings(select(result.embeddings, threshold))
+    yield from _circuits(select(result.circuits, threshold))
+    measured = select(result.rows[result.rows["source"] == "measured"], threshold)
     for row in measured.to_dict(orient="records"):
         pairs = [p for p in result.coverage["pairs"] if p["part"] == row["part"]]
-        chosen = [i for i, p in enumerate(pairs) if _plain(p["threshold"]) == _plain(threshold)]
+        chosen = [i for i, p in enumerate(pairs) if threshold_of(p["threshold"]) == threshold]
         moments = PartMoments.from_arrays(result.moments, str(row["part"]))
         yield _attention(row, moments, chosen)
-
-
-def _at(frame: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
-    """The rows of one threshold; those of a word list have none."""
-    if frame.empty:
-        return frame
-    return frame[frame["threshold"].map(_plain) == _plain(threshold)]
-
-
-def _plain(threshold: float | None) -> float:
-    """Without NaN, which equals nothing."""
-    return -1.0 if threshold is None or math.isnan(threshold) else threshold
 
 
 def _embeddings(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:

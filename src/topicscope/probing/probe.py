@@ -5,13 +5,12 @@ What a probe makes sure of before it goes on: that there is something to measure
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
@@ -19,7 +18,15 @@ from topicscope.probing.attention import TopicLookup, profiled
 from topicscope.probing.circuits import circuits_of_probe
 from topicscope.probing.config import ProbeOptions
 from topicscope.probing.embeddings import EmbeddingProbe
-from topicscope.probing.execution import Elsewhere, ModelSource, PassSpec, attention_pass, left_out_warnings
+from topicscope.probing.execution import (
+    Elsewhere,
+    LeftOut,
+    ModelSource,
+    PassResult,
+    PassSpec,
+    attention_pass,
+    left_out_warnings,
+)
 from topicscope.probing.hf import ModelView, pinned
 from topicscope.probing.inputs import (
     Documents,
@@ -37,11 +44,10 @@ from topicscope.probing.inputs import (
 from topicscope.probing.results import (
     ProbeResult,
     attention_rows,
-    control_rows,
+    control_table,
     head_rows,
     headline_of_parts,
     result_table,
-    with_key_value_heads,
     with_sinks_excluded,
 )
 from topicscope.probing.statistics import DIFFERENT, PAIRED, PartMoments, rows_read, shuffled_topics
@@ -55,6 +61,7 @@ from topicscope.records import (
     dump_json,
     now,
     output_path,
+    threshold_of,
     unfinished_run,
 )
 from topicscope.text import Corpus, WordSplitter, split_words
@@ -191,7 +198,8 @@ def probe(
         InputError: anything about the model, the text, the topics, the options or the folder that cannot be used.
         RunError: the disk is full; what was finished is kept for `resume`.
     """
-    chosen = ProbeOptions.checked(**options)
+    config = ProbeOptions.checked(**options)
+    progress = SilentProgress() if progress is None else progress
     target = None if out is None else output_path(out)
     if resume and target is None:
         raise InputError("resume needs the folder of the run", expected="--out DIR --resume")
@@ -203,194 +211,183 @@ def probe(
         )
     if isinstance(model, str):
         model, revision = pinned(model, revision)
-    measure = partial(
-        _measure,
-        model=model,
-        tokenizer=tokenizer,
-        documents=documents,
-        topics=topics,
-        device=device,
-        dtype=dtype,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-        splitter=splitter,
-        progress=SilentProgress() if progress is None else progress,
-        command=command,
-        options=chosen,
-        cluster=cluster,
-    )
-    if target is None:
-        return measure(None)
     read = [*paths_of(documents, model), *([Path(topics)] if isinstance(topics, (str, Path)) else [])]
-    with unfinished_run(target, PROBE, resume=resume, overwrite=overwrite, replaces=resume, inputs=read) as run:
-        result = measure(run, resume=resume)
-        if result.folder is None:  # else it was read: the run had been finished
+    with (
+        nullcontext()
+        if target is None
+        else unfinished_run(target, PROBE, resume=resume, overwrite=overwrite, replaces=resume, inputs=read)
+    ) as run:
+        folder = None if run is None else run.folder
+        work = _Work()
+
+        # Inputs: text, model and topics, which tell whether a run that is resumed is this one.
+        if cluster is not None and folder is not None:
+            cluster.check(folder)
+        corpus = corpus_of(documents)
+        view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code).only(config.layers, config.heads)
+        source, weights_hash = read_topics(topics), view.weights_hash()
+        computed_on = view.device if cluster is None else cluster.device
+        identity = identity_of_run(view, weights_hash, computed_on, corpus, identity_of(source), splitter, config)
+        if run is not None:
+            done = finished(run, identity) if resume else None
+            if done is not None:
+                return done
+            run.require_same(identity)
+        fitted = topics_from(source, corpus, config, splitter, progress, folder)
+        configurations = configurations_of(fitted, config)
+
+        # Tokens, and which of them are words with a topic.
+        tokens = tokens_of(
+            view.tokenizer,
+            corpus,
+            config,
+            max_length=view.max_length,
+            splitter=splitter,
+            progress=progress,
+            folder=None if cluster is None or folder is None else folder / "tokens",
+            aligner=cluster,
+        )
+        require_known_words(tokens, view)
+        lookup = TopicLookup(configurations, tokens.words, tokens.word_counts())
+        work.warn(fitted.warnings, tokens.unit_counts.warnings, *(c.assignment.warnings for c in configurations))
+
+        # Forward passes: the model, random weights, the model without sinks.
+        embedding_probe = EmbeddingProbe(view, tokens, lookup, config, progress)
+        if cluster is not None:
+            loaded = ModelSource(location(str(model)), dtype, revision, trust_remote_code, weights_hash)
+            cluster.open(loaded, tokens, config)
+
+        def forward_pass(reader: ModelView, spec: PassSpec, name: str, weights_seed: int | None = None) -> PassResult:
+            """One pass whose state is kept in the folder `name` of the run."""
+            kept = None if folder is None else folder / name
+            found = attention_pass(
+                reader, tokens, spec, progress, folder=kept, elsewhere=cluster, weights_seed=weights_seed
+            )
+            work.left_out += found.left_out
+            return found
+
+        spec = PassSpec("reading", lookup, config, word_pairs=config.permutations > 0, document_rows=True)
+        measured = forward_pass(view, spec, "model")
+        row_counts, row_warnings = rows_read(measured.moments)
+        work.warn(require_pairs(measured.moments, lookup), row_warnings)
+        work.interrupted = embedding_probe.measure(view, interrupted=measured.interrupted)
+        circuits, without_circuits = circuits_of_probe(view, configurations, fitted.topics)
+        work.warn(without_circuits)
+        control_moments: list[Mapping[str, PartMoments]] = []
+        for number in range(config.controls):
+            if work.interrupted:
+                break
+            with work.until_interrupted(f"{number} of {config.controls} random controls were finished"):
+                seed = config.seed + number
+                random_view = view.randomised(seed)
+                spec = PassSpec(f"random weights {number + 1} of {config.controls}", lookup, config)
+                control = forward_pass(random_view, spec, f"control-{number}", seed).whole()
+                embedding_probe.add_control(random_view, spec.task)
+                control_moments.append(control.moments)
+        without_sinks: Mapping[str, PartMoments] | None = None
+        if config.exclude_sinks and not work.interrupted:
+            with work.until_interrupted("the text was not read again without sinks"):
+                spec = PassSpec("without sinks", lookup, config, exclude_sinks=True)
+                without_sinks = forward_pass(view, spec, "sinks").whole().moments
+
+        # Estimates: ratios with their errors, and what they are when topics are shuffled over words.
+        attention = attention_rows(measured.moments, view.parts, configurations)
+        if without_sinks is not None:
+            attention = with_sinks_excluded(attention, attention_rows(without_sinks, view.parts, configurations))
+        controls = control_table(config.seed, control_moments, view.parts, configurations)
+        started = time.perf_counter()
+        permutations = 0 if work.interrupted else config.permutations
+        tests, shuffled, shuffle_warnings = shuffled_topics(
+            measured.word_pairs, lookup, permutations, config.seed, progress
+        )
+        shuffling = time.perf_counter() - started
+        work.interrupted = work.interrupted or (config.permutations > 0 and not tests)
+        work.warn(shuffle_warnings, left_out_warnings(work.left_out, tokens.documents))
+        if measured.interrupted:
+            work.warn([f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"])
+
+        # Tables: one row per threshold and part, per head, and the answer in one sentence.
+        embeddings = embedding_probe.table()
+        rows = result_table(view.name, attention, controls, embeddings, tests)
+        answer = headline_of_parts(view, rows, measured.moments, measured.interrupted)
+        heads = head_rows(measured.moments, view.parts, configurations)
+        head_examples: tuple[dict[str, Any], ...] = ()
+        if not work.interrupted:
+            with work.until_interrupted("heads were not profiled"):
+                heads, head_examples = profiled(view, tokens, lookup, heads, answer, config)
+
+        # Result
+        read_on = device if cluster is None else cluster.device
+        recorded = {**config.model_dump(mode="json"), "device": read_on, "dtype": dtype, "revision": revision}
+        left_out = {"left_out": [asdict(lost) for lost in work.left_out]} if work.left_out else {}
+        result = ProbeResult(
+            headline=answer,
+            model=description_of(view, weights_hash, computed_on),
+            rows=rows,
+            head_table=heads,
+            controls=controls,
+            embeddings=embeddings,
+            document_table=measured.document_table(),
+            coverage={
+                "text": {k: v for k, v in asdict(tokens.unit_counts).items() if k != "warnings"},
+                "alignment": asdict(tokens.coverage),
+                "rows": row_counts,
+                "pairs": measured.pair_counts(lookup),
+                "permutations": shuffled,
+                **left_out,
+            },
+            warnings=tuple(work.warnings),
+            interrupted=work.interrupted,
+            manifest=Manifest(
+                created=now(),
+                command=command,
+                environment=describe_environment(),
+                options=recorded if fitted.word_list is None else {**recorded, "threshold": None},
+                sources={
+                    "model": {"name": view.name, "weights_hash": weights_hash},
+                    "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint()},
+                    "topics": fitted.provenance,
+                    "run": digest(identity),
+                },
+            ),
+            moments={k: v for name, part in measured.moments.items() for k, v in part.arrays(name).items()},
+            topics=fitted.topics,
+            head_examples=head_examples,
+            costs={"collecting": sum(p.seconds for p in measured.word_pairs.values()), "shuffling": shuffling}
+            if tests
+            else {},
+            circuits=circuits,
+            embedding_map=embedding_probe.block_map(view, threshold_of(answer["threshold"])),
+        )
+        if run is not None:
             result.write(run.fresh_staging())
             run.publish()
-        run.keep = not result.complete
-    return result.moved(run.target)
+            run.keep = not result.complete
+            result = result.moved(run.target)
+        return result
 
 
-def _measure(
-    run: UnfinishedRun | None,
-    *,
-    resume: bool = False,
-    model: str | PreTrainedModel | ModelView,
-    tokenizer: PreTrainedTokenizerBase | None,
-    documents: Documents,
-    topics: TopicSource,
-    device: str,
-    dtype: str | None,
-    revision: str | None,
-    trust_remote_code: str | None,
-    splitter: WordSplitter,
-    progress: Progress,
-    command: str | None,
-    options: ProbeOptions,
-    cluster: Elsewhere | None,
-) -> ProbeResult:
-    if cluster is not None:
-        assert run is not None
-        cluster.check(run.folder)
-    corpus = corpus_of(documents)
-    view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code)
-    if options.layers is not None or options.heads is not None:
-        view = view.only(options.layers, options.heads)
-    source = read_topics(topics)
-    weights_hash = view.weights_hash()
-    computed_on = view.device if cluster is None else cluster.device
-    identity = identity_of_run(view, weights_hash, computed_on, corpus, identity_of(source), splitter, options)
-    if run is not None:
-        done = finished(run, identity) if resume else None
-        if done is not None:
-            return done
-        run.require_same(identity)
-    folder = None if run is None else run.folder
-    fitted = topics_from(source, corpus, options, splitter, progress, folder)
-    configurations = configurations_of(fitted, options)
-    tokens = tokens_of(
-        view.tokenizer,
-        corpus,
-        options,
-        max_length=view.max_length,
-        splitter=splitter,
-        progress=progress,
-        folder=None if cluster is None or folder is None else folder / "tokens",
-        aligner=cluster,
-    )
-    require_known_words(tokens, view)
-    lookup = TopicLookup(configurations, tokens.words, tokens.word_counts())
-    compared = EmbeddingProbe(view, tokens, lookup, options, progress)
-    warnings = dict.fromkeys(
-        [*fitted.warnings, *tokens.unit_counts.warnings, *(w for c in configurations for w in c.assignment.warnings)]
-    )
+class _Work:
+    """What there is to say of the work on a probe.
 
-    if cluster is not None:
-        cluster.open(
-            ModelSource(location(str(model)), dtype, revision, trust_remote_code, weights_hash), tokens, options
-        )
-    causal = {part.name: part.causal for part in view.parts}
-    place = None if folder is None else folder / "model"
-    spec = PassSpec("reading", lookup, options, word_pairs=options.permutations > 0, document_rows=True)
-    measured = attention_pass(view, tokens, spec, progress, folder=place, elsewhere=cluster)
-    left_out = [*measured.left_out]
-    interrupted = measured.interrupted
-    warnings |= dict.fromkeys(require_pairs(measured.moments, lookup))
-    row_counts, row_warnings = rows_read(measured.moments)
-    warnings |= dict.fromkeys(row_warnings)
-    interrupted = compared.measure(view, interrupted=interrupted)
-    circuits, without = circuits_of_probe(view, configurations, fitted.topics)
-    warnings |= dict.fromkeys(without)
-    controls: list[dict[str, Any]] = []
-    for number in range(0 if interrupted else options.controls):
-        task = f"random weights {number + 1} of {options.controls}"
-        place = None if folder is None else folder / f"control-{number}"
+    interrupted: Ctrl-C was pressed. left_out: documents that a pass could not read. warnings: in order, each once.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self.left_out: list[LeftOut] = []
+        self.warnings: dict[str, None] = {}
+
+    def warn(self, *warnings: Iterable[str]) -> None:
+        """Add warnings."""
+        for some in warnings:
+            self.warnings |= dict.fromkeys(some)
+
+    @contextmanager
+    def until_interrupted(self, outcome: str) -> Iterator[None]:
+        """A step that Ctrl-C ends, which leaves the work at `outcome`."""
         try:
-            seed, spec = options.seed + number, PassSpec(task, lookup, options)
-            random_view = view.randomised(seed)
-            control = attention_pass(
-                random_view, tokens, spec, progress, folder=place, elsewhere=cluster, weights_seed=seed
-            )
-            interrupted, left_out = control.interrupted, left_out + control.left_out
-            compared.add_control(random_view, task, interrupted=interrupted)
+            yield
         except KeyboardInterrupt:
-            interrupted = True
-        if interrupted:
-            warnings[f"interrupted: {number} of {options.controls} random controls were finished"] = None
-            break
-        controls += control_rows(options.seed + number, control.moments, causal, configurations)
-    attention = attention_rows(measured.moments, causal, configurations)
-    if options.exclude_sinks and not interrupted:
-        task, place = "without sinks", None if folder is None else folder / "sinks"
-        try:
-            spec = PassSpec(task, lookup, options, exclude_sinks=True)
-            again = attention_pass(view, tokens, spec, progress, folder=place, elsewhere=cluster)
-            interrupted, left_out = again.interrupted, left_out + again.left_out
-        except KeyboardInterrupt:
-            interrupted = True
-        if interrupted:
-            warnings["interrupted: the text was not read again without sinks"] = None
-        else:
-            attention = with_sinks_excluded(attention, attention_rows(again.moments, causal, configurations))
-    started = time.perf_counter()
-    tests, shuffled, shuffle_warnings = shuffled_topics(
-        measured.word_pairs, lookup, 0 if interrupted else options.permutations, options.seed, progress
-    )
-    costs = {"collecting": sum(p.seconds for p in measured.word_pairs.values())}
-    costs["shuffling"] = time.perf_counter() - started
-    interrupted = interrupted or (options.permutations > 0 and not tests)
-    warnings |= dict.fromkeys(shuffle_warnings)
-    warnings |= dict.fromkeys(left_out_warnings(left_out, tokens.documents))
-    if measured.interrupted:
-        warnings[f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"] = None
-
-    embeddings = compared.table()
-    rows = result_table(view.name, attention, pd.DataFrame(controls), embeddings, tests)
-    answer = headline_of_parts(view, rows, measured.moments, measured.interrupted)
-    heads = with_key_value_heads(head_rows(measured.moments, causal, configurations), view.parts)
-    head_examples: tuple[dict[str, Any], ...] = ()
-    try:
-        if not interrupted:
-            heads, head_examples = profiled(view, tokens, lookup, heads, answer, options)
-    except KeyboardInterrupt:
-        interrupted, warnings["interrupted: heads were not profiled"] = True, None
-    similarities = compared.block_map(view, float(answer["threshold"]))
-    read_on = device if cluster is None else cluster.device
-    recorded = {**options.model_dump(mode="json"), "device": read_on, "dtype": dtype, "revision": revision}
-    return ProbeResult(
-        headline=answer,
-        model=description_of(view, weights_hash, computed_on),
-        rows=rows,
-        head_table=heads,
-        controls=pd.DataFrame(controls),
-        embeddings=embeddings,
-        document_table=measured.document_table(),
-        coverage={
-            "text": {k: v for k, v in asdict(tokens.unit_counts).items() if k != "warnings"},
-            "alignment": asdict(tokens.coverage),
-            "rows": row_counts,
-            "pairs": measured.pair_counts(lookup),
-            "permutations": shuffled,
-            **({"left_out": [asdict(lost) for lost in left_out]} if left_out else {}),
-        },
-        warnings=tuple(warnings),
-        interrupted=interrupted,
-        manifest=Manifest(
-            created=now(),
-            command=command,
-            environment=describe_environment(),
-            options=recorded if fitted.word_list is None else {**recorded, "threshold": None},
-            sources={
-                "model": {"name": view.name, "weights_hash": weights_hash},
-                "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint()},
-                "topics": fitted.provenance,
-                "run": digest(identity),
-            },
-        ),
-        moments={k: v for name, part in measured.moments.items() for k, v in part.arrays(name).items()},
-        topics=fitted.topics,
-        head_examples=head_examples,
-        costs=costs if tests else {},
-        circuits=circuits,
-        embedding_map=similarities,
-    )
+            self.interrupted = True
+            self.warn([f"interrupted: {outcome}"])

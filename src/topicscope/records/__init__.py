@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
+    from topicscope.records.array_fields import ArrayFields
     from topicscope.records.arrays import Header, Headers, npz_headers, read_npy, read_npz
     from topicscope.records.contents import (
         CIRCUITS,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         RunRecord,
         load_run,
     )
+    from topicscope.records.threshold import select, threshold_cell, threshold_of
     from topicscope.records.unfinished import UnfinishedRun, growing_run, unfinished_run
     from topicscope.records.urls import (
         Place,
@@ -97,6 +99,7 @@ __all__ = [
     "SWEEP",
     "TOKENS",
     "WEIGHTS",
+    "ArrayFields",
     "Environment",
     "Header",
     "Headers",
@@ -134,10 +137,13 @@ __all__ = [
     "replaced_folder",
     "require_regular_file",
     "result_path",
+    "select",
     "sha256_of_file",
     "shown",
     "special_kind",
     "suffix_of",
+    "threshold_cell",
+    "threshold_of",
     "undamaged",
     "unfinished_run",
     "without_secrets",

@@ -211,7 +211,7 @@ def _some(names: Sequence[str]) -> str:
 
 PAGE, PARTS = "report.html", "parts"
 _PASS = ("documents-#.parquet", "state.safetensors")
-_TOKENS = ("*.npy", "header.json", "words.json")
+_TOKENS = ("*.arrow", "*.npy", "header.json", "words.json")  # the last three: of older caches
 
 PROBE = Layout(
     "topicscope probe",

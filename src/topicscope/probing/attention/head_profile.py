@@ -19,7 +19,6 @@ positions hold. Axes: b unit, h head, q query, k key, L positions.
 For single heads the sampled unit in which they attend most to words of the same topic, with the pairs of words.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,6 +33,7 @@ from topicscope.probing.attention.topic_lookup import TopicLookup
 from topicscope.probing.config import ProbeOptions
 from topicscope.probing.hf import ModelView, PartSpec
 from topicscope.probing.tokens import AlignedUnit, Batch, make_batches
+from topicscope.records import select, threshold_of
 from topicscope.topics import PairClass
 
 TO_KEYS = ("first_token", "separators", "punctuation")
@@ -180,9 +180,8 @@ def profiled(
     """
     if options.profile == 0:
         return head_table, ()
-    part, threshold = str(headline["part"]), float(headline["threshold"])
-    wanted = None if math.isnan(threshold) else threshold
-    configuration = next(i for i, c in enumerate(lookup.configurations) if c.threshold == wanted)
+    part, threshold = str(headline["part"]), threshold_of(headline["threshold"])
+    configuration = next(i for i, c in enumerate(lookup.configurations) if c.threshold == threshold)
     chosen = sampled(units, options.profile, options.seed)
     paths = dict(view.paths)
     try:
@@ -195,10 +194,10 @@ def profiled(
         view.paths = paths  # how the sums were read is not how this was
 
 
-def top_heads(head_table: pd.DataFrame, number: int, *, part: str, threshold: float) -> pd.DataFrame:
+def top_heads(head_table: pd.DataFrame, number: int, *, part: str, threshold: float | None) -> pd.DataFrame:
     """The heads with the largest ratio of distinct words, largest first."""
-    at = head_table["threshold"].isna() if math.isnan(threshold) else head_table["threshold"] == threshold
-    chosen = head_table[(head_table["part"] == part) & at & head_table["attention_ratio_distinct"].notna()]
+    at = select(head_table, threshold)
+    chosen = at[(at["part"] == part) & at["attention_ratio_distinct"].notna()]
     return chosen.sort_values("attention_ratio_distinct", ascending=False, kind="stable").head(number)
 
 

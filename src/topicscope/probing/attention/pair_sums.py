@@ -15,7 +15,7 @@ Axes: b unit of the batch, c configuration, k pair class, h head that is read, q
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,8 @@ from topicscope.probing.attention.sinks import sink_keys, without_keys
 from topicscope.probing.attention.topic_lookup import TopicLookup
 from topicscope.probing.attention.word_pair_sums import WordPairs
 from topicscope.probing.hf import ModelView, NotFactored, PartSpec
-from topicscope.probing.tokens import AlignedUnit, Batch
+from topicscope.probing.tokens import AlignedUnit, Batch, TokenWindows
+from topicscope.records import ArrayFields
 from topicscope.topics import NOT_A_WORD, PairClass
 
 # Pairs whose class masks are alive at a time.
@@ -76,8 +77,8 @@ class DenseSums:
 NUM_CLASSES = len(PairClass)
 
 
-@dataclass
-class PartSums:
+@dataclass(eq=False)
+class PartSums(ArrayFields):
     """Sums of one part of the model over some documents; float64 sums, int64 counts."""
 
     part: PartSpec
@@ -131,6 +132,22 @@ class PartSums:
             self.word_pairs.add(pairs.entries, pairs.attention * scale[pairs.unit], pairs.counts)
         self.word_pairs.seconds += time.perf_counter() - started
 
+    def of_documents(self, documents: slice) -> "PartSums":
+        """The sums of some of the documents, without word pairs, which do not tell documents apart."""
+        some: dict[str, Any] = {name: array[documents] for name, array in self._by_document().items()}
+        return replace(self, **some, word_pairs=WordPairs())
+
+    def add_to_first(self, begun: "PartSums") -> None:
+        """Count in what was summed before of the first document."""
+        before = begun._by_document()
+        for name, array in self._by_document().items():
+            array[:1] += before[name]
+
+    def _by_document(self) -> dict[str, np.ndarray]:
+        """The arrays, whose first axis is the document in all of them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
 
 @dataclass
 class _Found:
@@ -161,8 +178,9 @@ def sum_attention(
     """
     documents = int(document_of.max()) + 1
     totals = {p.name: PartSums.zeros(p, documents, len(lookup.configurations)) for p in view.parts}
+    windows = TokenWindows.of(units)
     for batch in batches:
-        texts = [units[unit] for unit in batch.unit_index]
+        texts = windows.take(batch.unit_index)
         sinks = {p.name: sink_keys(view, batch, p) for p in view.parts} if exclude_sinks else {}
         found = _read(view, batch, texts, lookup, sinks)
         document = document_of[np.asarray(batch.unit_index)]
@@ -176,7 +194,7 @@ def sum_attention(
 def _read(
     view: ModelView,
     batch: Batch,
-    texts: Sequence[AlignedUnit],
+    texts: TokenWindows,
     lookup: TopicLookup,
     sinks: Mapping[str, torch.Tensor],
 ) -> dict[str, _Found]:

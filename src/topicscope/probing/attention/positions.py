@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from topicscope.probing.attention.topic_lookup import TopicLookup
-from topicscope.probing.tokens import LATER_PIECE, AlignedUnit
+from topicscope.probing.tokens import LATER, AlignedUnit, TokenWindows
 from topicscope.topics import NOT_A_WORD, PairClass, Positions, classify_pairs
 
 
@@ -86,9 +86,9 @@ def text_side(
         where = np.arange(length) < where.sum(1, keepdims=True)
     words = np.full(where.shape, NOT_A_WORD, dtype=np.int64)
     later = np.zeros(where.shape, dtype=bool)
-    for row, unit in enumerate(units):
-        words[row, where[row]] = lookup.encode([None if word == LATER_PIECE else word for word in unit.words])
-        later[row, where[row]] = [word == LATER_PIECE for word in unit.words]
+    text = TokenWindows.of(units)
+    words[where] = lookup.codes(text.vocabulary)[text.words]
+    later[where] = text.words == LATER
     # A later piece of a word carries what its first piece does.
     place = np.maximum.accumulate(np.where(later, 0, np.arange(length)), axis=1)
     words = np.take_along_axis(words, place, 1)

@@ -36,6 +36,7 @@ class TopicLookup:
         self.counts = np.array(list(occurrences.values()), dtype=np.int64) if counts is None else counts
         assert len(self.counts) == len(self.words)
         self._index = {word: i for i, word in enumerate(self.words)}
+        self._numbered: tuple[tuple[str, ...] | None, np.ndarray] = (None, np.zeros(0, dtype=np.int64))
         self._memberships = [c.assignment.membership(self.words) for c in self.configurations]
         self._topics = [_padded(_topic_codes(membership)) for membership in self._memberships]
         has_topic = np.zeros(len(self.words), dtype=bool)
@@ -43,10 +44,18 @@ class TopicLookup:
             has_topic |= membership.any(1)
         self._bands = _bands(self.counts, has_topic)
 
+<<<<<<< HEAD
     @classmethod
     def without_topics(cls, words: Sequence[str]) -> "TopicLookup":
         """The numbers of these words alone: no word has a topic."""
         return cls([Configuration(None, 0, TopicAssignment(1, None, "drop", (), (), None, 0, 0, ()))], words)
+=======
+    def codes(self, vocabulary: tuple[str, ...]) -> np.ndarray:
+        """Word index of every word of a vocabulary, then -1 twice, for the codes of tokens that are no word."""
+        if vocabulary is not self._numbered[0]:
+            self._numbered = vocabulary, np.append(self.encode(vocabulary), [NOT_A_WORD, NOT_A_WORD])
+        return self._numbered[1]
+>>>>>>> h-numbers
 
     def encode(self, words: Sequence[str | None]) -> np.ndarray:
         """Word index of every token [position] (int64), -1 where the token is no word."""

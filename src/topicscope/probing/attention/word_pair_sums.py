@@ -6,9 +6,11 @@ add up wherever a document is cut.
 """
 
 import time
-from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, field
 
 import numpy as np
+
+from topicscope.records import ArrayFields
 
 # query word, key word and bin in one number
 _WORD_BITS, _BIN_BITS = 28, 7
@@ -17,17 +19,23 @@ MOST_ENTRIES = 8_000_000
 _WAITING = 500_000
 
 
-class WordPairs:
+@dataclass(eq=False)
+class WordPairs(ArrayFields):
     """Entries of the pairs added so far, at most `most` of them.
 
+    key int64 [entry]: query word, key word and bin of distance in one number, ascending.
+    total float64 [entry, 2]: sum of attention and number of pairs.
     left_out: pairs that found no place. seconds: what collecting took.
     """
 
-    def __init__(self, most: int = MOST_ENTRIES) -> None:
-        self.left_out, self.seconds = 0, 0.0
+    key: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    total: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
+    left_out: int = 0
+    seconds: float = 0.0
+    most: InitVar[int] = MOST_ENTRIES
+
+    def __post_init__(self, most: int) -> None:
         self._most = most
-        self._key: np.ndarray = np.zeros(0, dtype=np.int64)
-        self._total: np.ndarray = np.zeros((0, 2))  # [entry, (sum, count)]
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, entries: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> None:
@@ -40,58 +48,45 @@ class WordPairs:
         started = time.perf_counter()
         other._compact()
         self.left_out += other.left_out
-        self._wait(other._key, other._total)
+        self._wait(other.key, other.total)
         self.seconds += other.seconds + time.perf_counter() - started
 
     def __len__(self) -> int:
         """The number of entries."""
         self._compact()
-        return len(self._key)
+        return len(self.key)
 
     def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Entries [entry, 3] as in `add`, in ascending order, with their sums [entry] and counts [entry]."""
         self._compact()
-        words = self._key >> _BIN_BITS
+        words = self.key >> _BIN_BITS
         mask = (1 << _WORD_BITS) - 1
-        entries = np.stack([words >> _WORD_BITS, words & mask, self._key & ((1 << _BIN_BITS) - 1)], 1)
-        return entries, self._total[:, 0], self._total[:, 1]
+        entries = np.stack([words >> _WORD_BITS, words & mask, self.key & ((1 << _BIN_BITS) - 1)], 1)
+        return entries, self.total[:, 0], self.total[:, 1]
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """For storage in an npz file."""
+        """The fields by name, with everything added."""
         self._compact()
-        return {
-            f"{prefix}/key": self._key,
-            f"{prefix}/total": self._total,
-            f"{prefix}/left_out": np.array(self.left_out),
-            f"{prefix}/seconds": np.array(self.seconds),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str) -> "WordPairs":
-        """The inverse of `arrays`."""
-        found = cls()
-        found._key, found._total = arrays[f"{prefix}/key"], arrays[f"{prefix}/total"]
-        found.left_out, found.seconds = int(arrays[f"{prefix}/left_out"]), float(arrays[f"{prefix}/seconds"])
-        return found
+        return super().arrays(prefix)
 
     def _wait(self, key: np.ndarray, total: np.ndarray) -> None:
         self._waiting.append((key, total))
         # Each entry is sorted a few times at most, since what waits is as much as what is there.
-        if sum(len(k) for k, _ in self._waiting) > max(_WAITING, len(self._key)):
+        if sum(len(k) for k, _ in self._waiting) > max(_WAITING, len(self.key)):
             self._compact()
 
     def _compact(self) -> None:
         if not self._waiting:
             return
-        keys = np.concatenate([self._key, *(k for k, _ in self._waiting)])
-        totals = np.concatenate([self._total, *(t for _, t in self._waiting)])
+        keys = np.concatenate([self.key, *(k for k, _ in self._waiting)])
+        totals = np.concatenate([self.total, *(t for _, t in self._waiting)])
         unique, place = np.unique(keys, return_inverse=True)
         total = np.stack([np.bincount(place, column, len(unique)) for column in totals.T], 1)
         if len(unique) > self._most:
             # The entries that were there first keep their place.
-            new = ~np.isin(unique, self._key, assume_unique=True)
+            new = ~np.isin(unique, self.key, assume_unique=True)
             kept = ~new
-            kept[np.flatnonzero(new)[: max(0, self._most - len(self._key))]] = True
+            kept[np.flatnonzero(new)[: max(0, self._most - len(self.key))]] = True
             self.left_out += int(total[~kept, 1].sum())
             unique, total = unique[kept], total[kept]
-        self._key, self._total, self._waiting = unique, total, []
+        self.key, self.total, self._waiting = unique, total, []

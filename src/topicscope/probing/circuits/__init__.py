@@ -3,7 +3,6 @@
 from topicscope.probing.circuits.circuits import (
     ALL_HEADS,
     CircuitResult,
-    at_threshold,
     circuits,
     circuits_of_probe,
     stand_out,
@@ -13,7 +12,6 @@ from topicscope.probing.circuits.factors import attention_weights, circuit_facto
 __all__ = [
     "ALL_HEADS",
     "CircuitResult",
-    "at_threshold",
     "attention_weights",
     "circuit_factors",
     "circuits",

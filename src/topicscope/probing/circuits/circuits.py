@@ -29,7 +29,7 @@ from topicscope.probing.hf import ModelView
 from topicscope.probing.inputs import FittedTopics, Given, TopicSource, configurations_of, read_topics, view_of
 from topicscope.probing.statistics import PairContrast, WordPairs, frequency_bands
 from topicscope.probing.tokens import word_token_ids
-from topicscope.records import CIRCUITS, Result, write_json, write_text
+from topicscope.records import CIRCUITS, Result, select, threshold_cell, write_json, write_text
 from topicscope.topics import TopicModel, Topics, WordList
 
 ALL_HEADS = -1
@@ -100,7 +100,7 @@ class _Chosen:
         bands = None if counts is None else frequency_bands(counts)
         self.pairs = WordPairs(membership[self.used], bands)
         self.constant = {
-            "threshold": math.nan if threshold is None else threshold,
+            "threshold": threshold_cell(threshold),
             "topic_seed": topic_seed,
             "words": len(self.used),
             "topics": int(membership.any(0).sum()),
@@ -271,7 +271,7 @@ class CircuitResult(Result):
             for circuit, name in (("OV", "values"), ("QK", "scores")):
                 rows = self.rows[(self.rows["part"] == part) & (self.rows["circuit"] == circuit)]
                 rows = rows[(rows["place"] == place) & (rows["head"] != ALL_HEADS)]
-                rows = at_threshold(rows, threshold)
+                rows = select(rows, threshold)
                 more, less = stand_out(rows)
                 sentences.append(
                     f"{circuit} ({name}), {part}: of {len(rows)} heads {more} connect same-topic words more than "
@@ -294,11 +294,6 @@ def stand_out(heads: pd.DataFrame) -> tuple[int, int]:
     """
     z, turned = heads["z_banded"].fillna(heads["z"]), heads["z_turned"]
     return int(((z > Z) & (turned > Z)).sum()), int(((z < -Z) & (turned < -Z)).sum())
-
-
-def at_threshold(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
-    """Rows of one threshold; NaN: those of a word list, which has none."""
-    return rows[rows["threshold"].isna() if math.isnan(threshold) else rows["threshold"] == threshold]
 
 
 Z = 4.0

@@ -1,9 +1,6 @@
 """Similarity of same-topic and different-topic word embeddings, over all pairs, exactly, in O(V d).
 
-No pair is ever visited: sums over pairs are squares of sums. Words are grouped by their set of topics (signature g);
-with S_g = Σ_{i∈g} e_i and T_g = Σ_h [g ∩ h ≠ ∅] S_h, the similarities of word i to all words of its topics sum to
-e_i·T_g - ‖e_i‖², and to all words e_i·ΣS - ‖e_i‖². From these per-word sums follow the means, their leave-one-word-out
-values and the moments of the permutation test. A pair that shares two topics counts once.
+No pair is ever visited (see `probing.statistics.mantel`). A pair that shares two topics counts once.
 
 Similarity of word vectors, wherever they are from, for every configuration of the probe.
 
@@ -37,8 +34,7 @@ from topicscope.probing.hf import ModelView
 from topicscope.probing.statistics import WordPairs, frequency_bands, jackknife
 from topicscope.probing.tokens import TokenCache
 from topicscope.progress import Progress
-
-_BLOCK = 1024  # signatures compared at once, so that tens of thousands of them need no square matrix
+from topicscope.records import threshold_cell, threshold_of
 
 
 @dataclass(frozen=True)
@@ -109,31 +105,27 @@ def embedding_similarity(
         )
     chosen = np.flatnonzero(membership.any(1))
     e = vectors[chosen].astype(np.float64, copy=False)
-    squared = _rowdot(e, e)
+    squared = np.einsum("wd,wd->w", e, e)
     _require_finite(squared, chosen)
     zero_vectors = 0
     if kind == "cosine":
         kept = squared > 0
-        if not kept.all():
-            zero_vectors = int((~kept).sum())
-            chosen, e, squared = chosen[kept], e[kept], squared[kept]
-        e = e / np.sqrt(squared)[:, None]
-        squared = _rowdot(e, e)
+        zero_vectors = int((~kept).sum())
+        chosen, e = chosen[kept], e[kept] / np.sqrt(squared[kept])[:, None]
     topics = membership[chosen]
-    pairs = _PairSums.of(e, squared, topics)
-    same, different = pairs.means()
+    bands = None if frequencies is None else frequency_bands(frequencies[chosen].astype(np.float64))
+    pairs = WordPairs(topics, bands)
+    similarity = pairs.similarity(e)
     reason = _why_undefined(pairs)
-    # Without word i the sums lose its pairs: the jackknife needs no second pass over pairs.
-    same_without, different_without = pairs.means_without_each_word()
+    same = float(similarity.same.sum()) / pairs.same_pairs if pairs.same_pairs else nan
+    different = float(similarity.different.sum()) / pairs.different_pairs if pairs.different_pairs else nan
+    same_without, different_without = pairs.without_each_word(similarity.same, similarity.different)
     different_se = jackknife(different_without)
     ratio_withheld = reason or _why_no_ratio(different, different_se)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio_se = jackknife(same_without / different_without)
-    z = _permutation_z(pairs, e, squared) if reason is None else nan
-    bands = None if frequencies is None else frequency_bands(frequencies[chosen].astype(np.float64))
-    z_banded = nan if frequencies is None else z
-    if reason is None and bands is not None:
-        z_banded = float(WordPairs(topics, bands).contrast(e[None], e[None]).z_banded[0])
+    # Fewer words than make two bands are all in one.
+    z_banded = nan if frequencies is None else similarity.z if bands is None else similarity.z_banded
     return EmbeddingSimilarity(
         kind=kind,
         same=same,
@@ -145,13 +137,13 @@ def embedding_similarity(
         difference_se=jackknife(same_without - different_without),
         ratio_se=nan if ratio_withheld else ratio_se,
         ratio_withheld=ratio_withheld,
-        pairs_same=int(pairs.partners_same.sum()) // 2,
-        pairs_different=int(pairs.partners_different.sum()) // 2,
+        pairs_same=pairs.same_pairs // 2,
+        pairs_different=pairs.different_pairs // 2,
         num_words=len(e),
         num_topics=int(topics.any(0).sum()),
         zero_vectors=zero_vectors,
-        z=z,
-        p_value=erfc(abs(z) / sqrt(2)),
+        z=similarity.z,
+        p_value=erfc(abs(similarity.z) / sqrt(2)),
         z_banded=z_banded,
         p_value_banded=erfc(abs(z_banded) / sqrt(2)),
         bands=0 if frequencies is None else 1 if bands is None else int(bands.max()) + 1,
@@ -166,7 +158,7 @@ def mean_similarity(vectors: Float[np.ndarray, "word d"], *, kind: Literal["cosi
     have. Rows that are zero or not finite are left out, as the cosine of one is undefined; NaN with fewer than 2 rows.
     """
     e = vectors.astype(np.float64, copy=False)
-    squared = _rowdot(e, e)
+    squared = np.einsum("wd,wd->w", e, e)
     kept = np.isfinite(squared) & (squared > 0)
     e, squared = e[kept], squared[kept]
     if len(e) < 2:
@@ -175,111 +167,6 @@ def mean_similarity(vectors: Float[np.ndarray, "word d"], *, kind: Literal["cosi
         e, squared = e / np.sqrt(squared)[:, None], np.ones(len(e))
     total = e.sum(0)
     return float(total @ total - squared.sum()) / (len(e) * (len(e) - 1))
-
-
-@dataclass(frozen=True, eq=False)
-class _PairSums:
-    """For each word, its similarities to the words that share a topic, to those that do not, and their numbers."""
-
-    sum_same: Float[np.ndarray, "word"]
-    sum_different: Float[np.ndarray, "word"]
-    partners_same: Int[np.ndarray, "word"]
-    partners_different: Int[np.ndarray, "word"]
-
-    @classmethod
-    def of(
-        cls, e: Float[np.ndarray, "word d"], squared: Float[np.ndarray, "word"], topics: Bool[np.ndarray, "word topic"]
-    ) -> "_PairSums":
-        """From vectors [word, d], their squared norms [word] and topics [word, topic] of words that have a topic."""
-        group, first = _signatures(topics)
-        order = np.argsort(group, kind="stable")
-        size = np.bincount(group, minlength=len(first))
-        starts = np.cumsum(size) - size
-        S = np.add.reduceat(e[order], starts, axis=0) if len(e) else np.zeros((0, e.shape[1]))
-        signature = topics[first].astype(np.float32)  # [group, topic]
-        T, partners = np.empty_like(S), np.empty(len(first), dtype=np.int64)
-        for block in (slice(b, b + _BLOCK) for b in range(0, len(first), _BLOCK)):
-            intersects = (signature[block] @ signature.T > 0).astype(np.float64)
-            T[block] = intersects @ S
-            partners[block] = (intersects @ size).astype(np.int64)
-        sum_same = _rowdot(e, T[group]) - squared
-        sum_different = e @ S.sum(0) - squared - sum_same
-        partners_same = partners[group] - 1
-        return cls(sum_same, sum_different, partners_same, len(e) - 1 - partners_same)
-
-    def means(self) -> tuple[float, float]:
-        """S and D; NaN where there is no pair."""
-        ps, pd = int(self.partners_same.sum()), int(self.partners_different.sum())
-        return (
-            float(self.sum_same.sum()) / ps if ps else nan,
-            float(self.sum_different.sum()) / pd if pd else nan,
-        )
-
-    def means_without_each_word(self) -> tuple[Float[np.ndarray, "word"], Float[np.ndarray, "word"]]:
-        """S and D with word i left out, each [word]; NaN where no pair is left."""
-        return (
-            _without_each(self.sum_same, self.partners_same),
-            _without_each(self.sum_different, self.partners_different),
-        )
-
-
-def _without_each(sums: Float[np.ndarray, "word"], partners: Int[np.ndarray, "word"]) -> Float[np.ndarray, "word"]:
-    # Every pair is in two words' sums, so the total over pairs is half; word i takes its own sum away.
-    pairs_left = partners.sum() // 2 - partners
-    means: np.ndarray = np.full(len(sums), nan)
-    np.divide(sums.sum() / 2 - sums, pairs_left, out=means, where=pairs_left > 0)
-    return means
-
-
-def _permutation_z(pairs: _PairSums, e: Float[np.ndarray, "word d"], squared: Float[np.ndarray, "word"]) -> float:
-    """(S - D - mean) / sd under all permutations of the words' topic sets, in closed form (Mantel 1967).
-
-    Under permutation S - D is a linear function of Γ = Σ_{i≠j} A_ij B_ij, with A the similarities less their mean (so
-    E Γ = 0 and E[S - D] = 0) and B = [i, j share a topic]. With, for either matrix, 0: Σ_{i≠j} A_ij, 1: Σ_{i≠j} A_ij²,
-    2: Σ_i (Σ_{j≠i} A_ij)², E Γ² sums over pairs of pairs that are equal, share one word, or share none:
-
-        2 A₁B₁/n⁽²⁾ + 4 (A₂-A₁)(B₂-B₁)/n⁽³⁾ + (A₀²-4A₂+2A₁)(B₀²-4B₂+2B₁)/n⁽⁴⁾,   n⁽ᵏ⁾ = n(n-1)…(n-k+1).
-
-    A₁ comes from ‖EᵀE‖_F² = Σ_ij (e_i·e_j)²: O(V d²), the only term above O(V d). NaN when all pairs are alike.
-    """
-    n = len(e)
-    row = pairs.sum_same + pairs.sum_different
-    mean = float(row.sum()) / (n * (n - 1))
-    mean_square = (float((_gram(e) ** 2).sum()) - float((squared**2).sum())) / (n * (n - 1))
-    A1 = (mean_square - mean**2) * n * (n - 1)
-    A2 = float(((row - mean * (n - 1)) ** 2).sum())
-    partners = pairs.partners_same.astype(np.float64)
-    B0 = B1 = float(partners.sum())
-    B2 = float((partners**2).sum())
-    variance = 2 * A1 * B1 / (n * (n - 1))
-    if n > 2:
-        variance += 4 * (A2 - A1) * (B2 - B1) / (n * (n - 1) * (n - 2))
-    if n > 3:
-        variance += (2 * A1 - 4 * A2) * (B0**2 - 4 * B2 + 2 * B1) / (n * (n - 1) * (n - 2) * (n - 3))
-    # Equal similarities leave rounding noise, of the order 1e-16 of the squares, in place of 0.
-    if variance <= 1e-13 * mean_square * B1:
-        return nan
-    gamma = float(pairs.sum_same.sum()) - mean * B0
-    return gamma / sqrt(variance)
-
-
-def _gram(e: Float[np.ndarray, "word d"]) -> Float[np.ndarray, "side side"]:
-    """EᵀE or E Eᵀ, whichever is smaller: both have the same Frobenius norm."""
-    gram: np.ndarray = e.T @ e if len(e) > e.shape[1] else e @ e.T
-    return gram
-
-
-def _signatures(topics: Bool[np.ndarray, "word topic"]) -> tuple[Int[np.ndarray, "word"], Int[np.ndarray, "group"]]:
-    """Number of each word's topic set, and the first word that has it."""
-    packed = np.ascontiguousarray(np.packbits(topics, axis=1))
-    keys = packed.view(f"V{packed.shape[1]}")[:, 0] if len(packed) else np.zeros(0, dtype="V1")
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    return group, first
-
-
-def _rowdot(a: Float[np.ndarray, "word d"], b: Float[np.ndarray, "word d"]) -> Float[np.ndarray, "word"]:
-    dots: np.ndarray = np.einsum("wd,wd->w", a, b)
-    return dots
 
 
 def _require_finite(squared: Float[np.ndarray, "word"], word: Int[np.ndarray, "word"]) -> None:
@@ -293,12 +180,12 @@ def _require_finite(squared: Float[np.ndarray, "word"], word: Int[np.ndarray, "w
         )
 
 
-def _why_undefined(pairs: _PairSums) -> str | None:
-    if len(pairs.sum_same) < 2:
-        return f"{len(pairs.sum_same)} words have a topic and a vector: there is no pair"
-    if not pairs.partners_same.any():
+def _why_undefined(pairs: WordPairs) -> str | None:
+    if pairs.num_words < 2:
+        return f"{pairs.num_words} words have a topic and a vector: there is no pair"
+    if not pairs.same_pairs:
         return "no two words share a topic"
-    if not pairs.partners_different.any():
+    if not pairs.different_pairs:
         return "all words share a topic: there is no different-topic pair"
     return None
 
@@ -314,7 +201,6 @@ def _why_no_ratio(different: float, different_se: float) -> str | None:
 KINDS: tuple[Literal["cosine", "dot"], ...] = ("cosine", "dot")
 HIGHER, LOWER = "same-topic similarity higher", "same-topic similarity lower"
 NONE, NOT_TESTED, BASELINE = "no topic structure found", "not tested", "baseline"
-_KEY = ["topic_seed", "threshold", "place", "kind"]
 
 
 def embedding_rows(
@@ -333,33 +219,26 @@ def embedding_rows(
     chosen: the words that are compared; None: those with a topic, without frequencies.
     """
     chosen = ComparedWords.of(view, configurations) if chosen is None else chosen
-    rows = [row for found in (*static_vectors(view, chosen), *more) for row in _rows(found, configurations, chosen)]
-    return pd.DataFrame(rows)
-
-
-def _rows(found: WordVectors, configurations: Sequence[Configuration], chosen: ComparedWords) -> list[dict[str, Any]]:
-    random = np.array([word in chosen.random for word in found.words], dtype=np.bool_)
-    anisotropy = {kind: mean_similarity(found.vectors[random], kind=kind) for kind in KINDS}
-    frequencies = chosen.frequencies(found.words)
     rows: list[dict[str, Any]] = []
-    for configuration in configurations:
-        membership = configuration.assignment.membership(found.words)
-        used = [found.words[i] for i in np.flatnonzero(membership.any(1)).tolist()]
-        spaced = sum(word in chosen.tokens and chosen.tokens[word].form == "spaced" for word in used)
-        for kind in KINDS:
-            similarity = embedding_similarity(found.vectors, membership, kind=kind, frequencies=frequencies)
-            rows.append(
-                {
-                    "topic_seed": configuration.topic_seed,
-                    "threshold": math.nan if configuration.threshold is None else configuration.threshold,
-                    "place": found.place,
-                    "words_without_token": len(configuration.assignment.words) - len(used),
-                    "words_spaced_form": spaced,
-                    "anisotropy": anisotropy[kind],
-                    **asdict(similarity),
-                }
-            )
-    return rows
+    for found in (*static_vectors(view, chosen), *more):
+        random = np.array([word in chosen.random for word in found.words], dtype=np.bool_)
+        anisotropy = {kind: mean_similarity(found.vectors[random], kind=kind) for kind in KINDS}
+        frequencies = chosen.frequencies(found.words)
+        for configuration in configurations:
+            membership = configuration.assignment.membership(found.words)
+            used = [found.words[i] for i in np.flatnonzero(membership.any(1)).tolist()]
+            spaced = sum(word in chosen.tokens and chosen.tokens[word].form == "spaced" for word in used)
+            about = {
+                "topic_seed": configuration.topic_seed,
+                "threshold": threshold_cell(configuration.threshold),
+                "place": found.place,
+                "words_without_token": len(configuration.assignment.words) - len(used),
+                "words_spaced_form": spaced,
+            }
+            for kind in KINDS:
+                similarity = embedding_similarity(found.vectors, membership, kind=kind, frequencies=frequencies)
+                rows.append(about | {"anisotropy": anisotropy[kind], **asdict(similarity)})
+    return pd.DataFrame(rows)
 
 
 def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -368,25 +247,22 @@ def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) ->
     control_difference_low, _high: the smallest and the largest S - D of the random initialisations, one frame each.
     verdict: see `embedding_verdict`; "baseline" where the vectors are no model's.
     """
-    columns = ("control_difference", "control_difference_low", "control_difference_high")
-    values: dict[Any, list[float]] = {}
+    drawn: dict[Any, list[float]] = {}
     for frame in controls:
         for row in frame.to_dict(orient="records"):
-            values.setdefault(_key(row), []).append(float(row["difference"]))
-    found = embeddings.copy()
-    for column in columns:
-        found[column] = math.nan
-    verdicts = []
-    for i, row in enumerate(embeddings.to_dict(orient="records")):
-        drawn = np.array(values.get(_key(row), []), dtype=np.float64)
-        low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (math.nan, math.nan)
-        if len(drawn):
-            found.loc[found.index[i], list(columns)] = [float(drawn.mean()), low, high]
-        baseline = row["place"] == COOCCURRENCE
-        found_here = embedding_verdict(row["difference"], row["p_value_banded"], low, high)
-        verdicts.append(BASELINE if baseline else found_here)
-    found["verdict"] = verdicts
-    return found
+            drawn.setdefault(_key(row), []).append(float(row["difference"]))
+    rows = []
+    for row in embeddings.to_dict(orient="records"):
+        values = np.array(drawn.get(_key(row), [math.nan]))
+        low, high = float(values.min()), float(values.max())
+        row |= {
+            "control_difference": float(values.mean()),
+            "control_difference_low": low,
+            "control_difference_high": high,
+            "verdict": embedding_verdict(row["difference"], row["p_value_banded"], low, high),
+        }
+        rows.append(row | {"verdict": BASELINE} if row["place"] == COOCCURRENCE else row)
+    return pd.DataFrame(rows)
 
 
 def embedding_verdict(difference: float, p_value_banded: float, control_low: float, control_high: float) -> str:
@@ -403,8 +279,8 @@ def embedding_verdict(difference: float, p_value_banded: float, control_low: flo
 
 
 def _key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """What tells rows apart; NaN, the threshold of a word list, equals nothing."""
-    return tuple(-1.0 if isinstance(row[name], float) and math.isnan(row[name]) else row[name] for name in _KEY)
+    """What tells rows apart."""
+    return row["topic_seed"], threshold_of(row["threshold"]), row["place"], row["kind"]
 
 
 class EmbeddingProbe:
@@ -441,10 +317,8 @@ class EmbeddingProbe:
         self._measured = embedding_rows(view, self._configurations, self._chosen, found)
         return interrupted
 
-    def add_control(self, view: ModelView, task: str, *, interrupted: bool) -> None:
-        """Take the vectors of one random initialisation, unless Ctrl-C was pressed; here it is raised."""
-        if interrupted:
-            return
+    def add_control(self, view: ModelView, task: str) -> None:
+        """Take the vectors of one random initialisation."""
         states = self._states(view, f"{task}, states in context")
         self._controls.append(embedding_rows(view, self._configurations, self._chosen, states))
 
@@ -452,13 +326,12 @@ class EmbeddingProbe:
         """See `embedding_rows` and `with_controls`."""
         return with_controls(self._measured, self._controls)
 
-    def block_map(self, view: ModelView, threshold: float) -> dict[str, np.ndarray]:
-        """`embedding_map` of the input embedding matrix, for the first topic model at a threshold (NaN: a word list).
+    def block_map(self, view: ModelView, threshold: float | None) -> dict[str, np.ndarray]:
+        """`embedding_map` of the input embedding matrix, for the first topic model at a threshold.
 
         Empty where no two words with a topic are one token each.
         """
-        wanted = None if math.isnan(threshold) else threshold
-        assignment = next(c for c in self._configurations if c.threshold == wanted).assignment
+        assignment = next(c for c in self._configurations if c.threshold == threshold).assignment
         vectors = static_vectors(view, self._chosen)
         if not vectors:
             return {}

@@ -23,14 +23,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Int64
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from topicscope.errors import InputError
 from topicscope.probing.attention import Configuration
 from topicscope.probing.hf import LiveView, ModelView, aligned, evaluating
-from topicscope.probing.tokens import LATER_PIECE, AlignedUnit, TokenForm, make_batches, tokens_at_once, word_token_ids
+from topicscope.probing.tokens import (
+    LATER,
+    AlignedUnit,
+    TokenForm,
+    TokenWindows,
+    make_batches,
+    tokens_at_once,
+    word_token_ids,
+)
 from topicscope.progress import Progress, tracked
 
 RANDOM_WORDS = 1000
@@ -74,7 +82,7 @@ class ComparedWords:
     ) -> "ComparedWords":
         """Every word with a topic, and at most `RANDOM_WORDS` words of the text drawn with `seed`."""
         counts = {} if counts is None else counts
-        in_text = sorted(word for word, count in counts.items() if count and word)
+        in_text = sorted(word for word, count in counts.items() if count)
         draw = np.random.default_rng(seed).permutation(len(in_text))[:RANDOM_WORDS]
         random = [in_text[i] for i in draw.tolist()]
         words = tuple(dict.fromkeys([*(w for c in configurations for w in c.assignment.words), *random]))
@@ -102,11 +110,7 @@ def static_vectors(view: ModelView, chosen: ComparedWords) -> list[WordVectors]:
         "layer": view.embedding_output(ids),
         "layer_first": view.embedding_output(ids, FIRST_POSITION),
     }
-    return [WordVectors(place, words, _array(tensor)) for place, tensor in places.items()]
-
-
-def _array(tensor: Float32[torch.Tensor, "word d"]) -> Float[np.ndarray, "word d"]:
-    return np.asarray(tensor.detach().double().cpu().numpy())
+    return [WordVectors(place, words, tensor.detach().double().cpu().numpy()) for place, tensor in places.items()]
 
 
 UNITS_PER_CHUNK = 256
@@ -145,16 +149,14 @@ def contextual_vectors(
         InputError: a model of which only attention is known.
     """
     require_states(view)
-    code = {word: i for i, word in enumerate(words)}
     sums: dict[str, torch.Tensor] = {}
     counts: dict[str, np.ndarray] = {}
     with tracked(progress, task, len(units), "units"):
         for start in range(0, len(units), UNITS_PER_CHUNK):
-            chunk = units[start : start + UNITS_PER_CHUNK]
+            chunk = TokenWindows.of(units[start : start + UNITS_PER_CHUNK])
             for batch in make_batches(chunk, max_tokens=batch_tokens or tokens_at_once(view.device)):
                 codes = torch.full(batch.input_ids.shape, _NONE)
-                for row, i in enumerate(batch.unit_index):
-                    codes[row, : len(chunk[i].words)] = torch.tensor(_codes(chunk[i], code))
+                codes[batch.attention_mask.bool()] = torch.from_numpy(_codes(chunk.take(batch.unit_index), words))
                 ids, mask, _ = aligned(batch.input_ids.to(view.device), batch.attention_mask.to(view.device))
                 for place, states, read in _states(view, ids, mask, codes, layers):
                     where = read != _NONE
@@ -173,13 +175,18 @@ def contextual_vectors(
     return vectors
 
 
-def _codes(unit: AlignedUnit, code: dict[str, int]) -> list[int]:
-    """Number of the word at each position; -1 where there is none that is wanted, or one of several tokens."""
-    after = (*unit.words[1:], None)
-    return [
-        _NONE if word is None or later == LATER_PIECE else code.get(word, _NONE)
-        for word, later in zip(unit.words, after, strict=True)
-    ]
+def _codes(text: TokenWindows, words: Sequence[str]) -> Int64[np.ndarray, "token"]:
+    """Number among `words` of the word at each token; -1 where there is none of them, or one of several tokens."""
+    later = np.append(text.words[1:] == LATER, False)
+    later[np.cumsum(text.lengths) - 1] = False  # the next window is another text
+    return np.where(later, _NONE, _numbered(text, words))
+
+
+def _numbered(text: TokenWindows, words: Sequence[str]) -> Int64[np.ndarray, "token"]:
+    """Number among `words` of the word at each token; -1 where there is none of them."""
+    code = {word: i for i, word in enumerate(words)}
+    numbers = np.array([*(code.get(word, _NONE) for word in text.vocabulary), _NONE, _NONE], dtype=np.int64)
+    return np.asarray(numbers[text.words])
 
 
 def _states(
@@ -210,7 +217,7 @@ WINDOW = 5
 DIMENSIONS = 100
 MOST_TOKENS = 2_000_000
 COUNTED_UNITS_PER_CHUNK = 4096
-_GAP = -1
+_GAP = -1  # as `_NONE`
 
 
 def cooccurrence_vectors(
@@ -221,7 +228,7 @@ def cooccurrence_vectors(
     units: what the model reads; co-occurrences are counted inside a unit, over the words that the alignment found, in
     the first `MOST_TOKENS` tokens. counts: the words of the text with their occurrences, which number them.
     """
-    words = tuple(word for word, count in counts.items() if count and word != LATER_PIECE)
+    words = tuple(word for word, count in counts.items() if count)
     pairs = cooccurrences(units, words)
     k = min(dimensions, len(words) - 1)
     matrix = ppmi(pairs)
@@ -235,16 +242,16 @@ def cooccurrence_vectors(
 
 def cooccurrences(units: Sequence[AlignedUnit], words: Sequence[str]) -> sparse.csr_matrix:
     """n_wc [word context], symmetric: how often two words stand at most `WINDOW` words apart in a unit."""
-    code = {word: i for i, word in enumerate(words)}
     total = sparse.csr_matrix((len(words), len(words)))
     tokens = 0
     for start in range(0, len(units), COUNTED_UNITS_PER_CHUNK):
-        text: list[int] = []
-        for unit in units[start : start + COUNTED_UNITS_PER_CHUNK]:
-            tokens += len(unit.words)
-            text += [code[word] for word in unit.words if word is not None and word in code]
-            text += [_GAP] * WINDOW  # units do not touch
-        at = np.array(text, dtype=np.int64)
+        text = TokenWindows.of(units[start : start + COUNTED_UNITS_PER_CHUNK])
+        tokens += len(text.words)
+        codes = _numbered(text, words)
+        # A gap after each unit: units do not touch.
+        gaps = np.repeat(np.cumsum(text.lengths), WINDOW)
+        at = np.insert(codes, gaps, _GAP)
+        at = at[np.insert(codes != _NONE, gaps, True)]
         shifted = [(at[:-distance], at[distance:]) for distance in range(1, WINDOW + 1)]
         left, right = (np.concatenate(side) for side in zip(*shifted, strict=True))
         both = (left != _GAP) & (right != _GAP)

@@ -17,7 +17,7 @@ from topicscope.probing.execution.state import PassSpec, PassState, Shard, plan_
 from topicscope.probing.hf import ModelView
 from topicscope.probing.results import DocumentTable
 from topicscope.probing.statistics import PartMoments
-from topicscope.probing.tokens import AlignedUnit, TokenCache
+from topicscope.probing.tokens import TokenCache, TokenWindows
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.topics import PairClass
 
@@ -52,6 +52,12 @@ class PassResult:
     def word_pairs(self) -> dict[str, WordPairs]:
         """Word pairs by part; empty unless asked for."""
         return self.state.total.word_pairs
+
+    def whole(self) -> "PassResult":
+        """This result; raises KeyboardInterrupt if Ctrl-C ended the pass."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return self
 
     def document_table(self) -> DocumentTable:
         """Rows per document, where they were asked for."""
@@ -134,7 +140,7 @@ def read_shard(view: ModelView, tokens: TokenCache, spec: PassSpec, shard: Shard
     tokens_read = 0
     for chunk, more_of in _chunks(tokens, shard, 0):
         state.reading.read(chunk, more_of, view, spec, state.rows, SilentProgress(), 0)
-        tokens_read += sum(len(unit.input_ids) for unit in chunk)
+        tokens_read += int(chunk.lengths.sum())
     state.save()
     return state.reading.sums.documents, tokens_read
 
@@ -184,8 +190,7 @@ def _read_elsewhere(
     try:
         for outcome in elsewhere.read(spec, weights_seed, missing, folder):
             if isinstance(outcome, ShardLost):
-                units = tokens[outcome.shard.start : outcome.shard.stop]
-                ids = tuple(dict.fromkeys(unit.document_id for unit in units))
+                ids = tuple(dict.fromkeys(tokens[outcome.shard.start : outcome.shard.stop].document_ids))
                 result.left_out.append(LeftOut(spec.task, outcome.reason, ids))
             else:
                 ready[outcome.shard.number] = outcome.folder
@@ -209,7 +214,7 @@ def _read_elsewhere(
             state.fold_folder(ready[number], number=number)
 
 
-def _chunks(tokens: TokenCache, shard: Shard, read: int) -> Iterator[tuple[list[AlignedUnit], str | None]]:
+def _chunks(tokens: TokenCache, shard: Shard, read: int) -> Iterator[tuple[TokenWindows, str | None]]:
     """The chunks of a shard after its first `read` units, each with the document of the unit after it."""
     for start in range(shard.start + read, shard.stop, UNITS_PER_CHUNK):
         end = min(start + UNITS_PER_CHUNK, shard.stop)

@@ -11,22 +11,22 @@ One shard of a pass, a run of whole documents, read chunk by chunk in an order t
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from topicscope.probing.attention import PartSums, TopicLookup, sum_attention
 from topicscope.probing.config import ProbeOptions
-from topicscope.probing.hf import ModelView, PartSpec
+from topicscope.probing.hf import ModelView
 from topicscope.probing.results import STATE, DocumentShards, document_rows, load_state, save_state, temporary_shards
 from topicscope.probing.statistics import DocumentSums
-from topicscope.probing.tokens import AlignedUnit, Batch, make_batches, tokens_at_once
+from topicscope.probing.tokens import Batch, TokenWindows, make_batches, tokens_at_once
 from topicscope.progress import Progress
-from topicscope.records import SHARD
+from topicscope.records import SHARD, ArrayFields
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class PassSpec:
     document_rows: bool = False
 
 
-@dataclass
-class OpenDocument:
+@dataclass(eq=False)
+class OpenDocument(ArrayFields):
     """A document of which a chunk held only the beginning: its sums so far, one row for each part."""
 
     document_id: str
@@ -55,8 +55,8 @@ class OpenDocument:
     sums: list[PartSums]
 
 
-@dataclass
-class ShardReading:
+@dataclass(eq=False)
+class ShardReading(ArrayFields):
     """The sums of one shard, of which `units` units were read so far; `open` waits for the rest of its document."""
 
     units: int = 0
@@ -65,7 +65,7 @@ class ShardReading:
 
     def read(
         self,
-        chunk: Sequence[AlignedUnit],
+        chunk: TokenWindows,
         more_of: str | None,
         view: ModelView,
         spec: PassSpec,
@@ -79,9 +79,9 @@ class ShardReading:
         moments as one cluster. more_of: document of the unit after the chunk, None at the end of the shard. done: units
         of the pass that were read before, for `progress`.
         """
-        ids = list(dict.fromkeys(unit.document_id for unit in chunk))
+        ids = list(dict.fromkeys(chunk.document_ids))
         index = {document_id: i for i, document_id in enumerate(ids)}
-        document_of = np.array([index[unit.document_id] for unit in chunk])
+        document_of = np.array([index[document_id] for document_id in chunk.document_ids])
         options = spec.options
         most = options.batch_tokens or tokens_at_once(view.device)
         batches = make_batches(chunk, batch_size=options.batch_size, max_tokens=most, pad_side=options.padding)
@@ -95,21 +95,20 @@ class ShardReading:
             exclude_sinks=spec.exclude_sinks,
         )
         units = np.bincount(document_of)
-        tokens = np.bincount(document_of, weights=[len(u.input_ids) for u in chunk]).astype(np.int64)
+        tokens = np.bincount(document_of, weights=chunk.lengths).astype(np.int64)
         waiting = self.open
         if waiting is not None:
             assert waiting.document_id == ids[0], "the units of a document stand together"
             for part, begun in zip(sums, waiting.sums, strict=True):
-                for name, array in _arrays(part).items():
-                    array[:1] += _arrays(begun)[name]
+                part.add_to_first(begun)
             units[0] += waiting.units
             tokens[0] += waiting.tokens
         whole = len(ids) - (more_of == ids[-1])
         self.open = None
         if whole < len(ids):
-            begun_sums = [_rows(part, slice(whole, None)) for part in sums]
+            begun_sums = [part.of_documents(slice(whole, None)) for part in sums]
             self.open = OpenDocument(ids[whole], int(units[whole]), int(tokens[whole]), begun_sums)
-        finished = [_rows(part, slice(0, whole)) for part in sums]
+        finished = [part.of_documents(slice(0, whole)) for part in sums]
         self.sums.add(finished, whole)
         if rows is not None and whole:
             counts = units[:whole].tolist(), tokens[:whole].tolist()
@@ -127,45 +126,6 @@ class ShardReading:
         if rows is not None:
             ids, units, tokens = [waiting.document_id], [waiting.units], [waiting.tokens]
             rows.append(document_rows(waiting.sums, ids, units, tokens, lookup.configurations))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """For storage in an npz file."""
-        arrays = {"shard/units": np.array(self.units), **self.sums.arrays("shard")}
-        if self.open is not None:
-            arrays["open"] = np.array([self.open.units, self.open.tokens])
-            arrays["open_id"] = np.frombuffer(self.open.document_id.encode("utf-8"), dtype=np.uint8)
-            for part in self.open.sums:
-                arrays |= {f"open/{part.part.name}/{name}": array for name, array in _arrays(part).items()}
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], parts: Sequence[PartSpec]) -> "ShardReading":
-        """The inverse of `arrays`, for a model with these parts."""
-        names = [part.name for part in parts]
-        found = cls(int(arrays["shard/units"]), DocumentSums.from_arrays(arrays, "shard", names))
-        if "open" in arrays:
-            units, tokens = arrays["open"].tolist()
-            sums = [_part_sums(arrays, part) for part in parts]
-            found.open = OpenDocument(arrays["open_id"].tobytes().decode("utf-8"), units, tokens, sums)
-        return found
-
-
-def _arrays(sums: PartSums) -> dict[str, np.ndarray]:
-    """The arrays of sums, whose first axis is the document in all of them."""
-    values = {f.name: getattr(sums, f.name) for f in fields(sums)}
-    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-
-
-def _rows(sums: PartSums, rows: slice) -> PartSums:
-    changes: dict[str, Any] = {name: array[rows] for name, array in _arrays(sums).items()}
-    return replace(sums, **changes)
-
-
-def _part_sums(arrays: Mapping[str, np.ndarray], part: PartSpec) -> PartSums:
-    prefix = f"open/{part.name}/"
-    names = {f.name for f in fields(PartSums)} - {"word_pairs"}
-    found: dict[str, Any] = {name: arrays.get(prefix + name) for name in names}
-    return PartSums(**found | {"part": part})
 
 
 def _reporting(batches: Iterable[Batch], progress: Progress, task: str, done: int) -> Iterator[Batch]:
@@ -221,7 +181,7 @@ class PassState:
             "pieces": np.array(self._pieces),
             **{f"paths/{way}": np.array(batches) for way, batches in self._view.paths.items()},
             **self.total.arrays("total"),
-            **self.reading.arrays(),
+            **self.reading.arrays("reading"),
         }
         save_state(self._folder, arrays)
         for path, number in self._shard_folders():
@@ -240,9 +200,8 @@ class PassState:
         arrays = load_state(self._folder)
         if arrays is not None:
             self.shards, self._pieces = int(arrays["shards"]), int(arrays["pieces"])
-            names = [part.name for part in self._view.parts]
-            self.total = DocumentSums.from_arrays(arrays, "total", names)
-            self.reading = ShardReading.from_arrays(arrays, self._view.parts)
+            self.total = DocumentSums.from_arrays(arrays, "total")
+            self.reading = ShardReading.from_arrays(arrays, "reading")
             for way in self._view.paths:
                 self._view.paths[way] = int(arrays[f"paths/{way}"])
             if self.rows is not None:
@@ -281,7 +240,7 @@ class PassState:
             self.rows.adopt(folder, arrays["rows"].tolist())
         for way in self._view.paths:
             self._view.paths[way] += int(arrays[f"paths/{way}"])
-        self._add(ShardReading.from_arrays(arrays, self._view.parts))
+        self._add(ShardReading.from_arrays(arrays, "reading"))
         self.shards = number + 1
 
     def _add(self, reading: ShardReading) -> None:

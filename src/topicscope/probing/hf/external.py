@@ -3,7 +3,6 @@
 The vocabulary is TransformerLens's: a cache of patterns [batch, head, query, key], one for each layer, and W_E.
 """
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +36,8 @@ class LiveView(ModelView):
         layer_name: str | None,
         randomised: Callable[[int], "LiveView"] | None,
     ) -> None:
-        self._module, self._run, self._layer_name = model, run, layer_name
+        self._model = model  # type: ignore[assignment]
+        self._run, self._layer_name = run, layer_name
         self._W_E, self._randomised = W_E, randomised
         self.tokenizer, self.name, self.model_type = tokenizer, name, type(model).__name__
         self.parts, self.max_length, self.kernel = (part,), max_length, "given from outside"
@@ -53,17 +53,6 @@ class LiveView(ModelView):
         """Precision of the embeddings."""
         return str(self._W_E.dtype).removeprefix("torch.")
 
-    @property
-    def num_parameters(self) -> int:
-        """Parameters of the module."""
-        return sum(parameter.numel() for parameter in self._module.parameters())
-
-    def weights_hash(self) -> str:
-        """As for any model, over the parameters of the module."""
-        view = copy.copy(self)
-        view._model = self._module  # type: ignore[assignment]
-        return ModelView.weights_hash(view)
-
     def can_be_factored(self, batch: Batch) -> bool:
         """Never: only the weights themselves are given."""
         return False
@@ -77,7 +66,7 @@ class LiveView(ModelView):
         (part,) = self.parts
         input_ids, mask, start = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
         rows = Rows(self.parts, batch.attention_mask.to(self.device))
-        with torch.inference_mode(), evaluating(self._module):
+        with torch.inference_mode(), evaluating(self._model):
             found = self._run(input_ids, mask)
             for layer in part.layers:
                 where = f"layer {layer} of {self.name}"

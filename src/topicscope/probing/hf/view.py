@@ -1,12 +1,6 @@
 """ModelView: one way to read attention and embeddings out of any supported Hugging Face model.
 
 Axes: b unit of the batch, h (query) head, q query position, k key position, L positions, d embedding width.
-
-What tells the weights of one model from those of another.
-
-The trial that decides how attention is read: a model's factors against its weights, on a few tokens.
-
-The door to a model: a live Hugging Face model and its tokenizer become a `ModelView`, or are refused by name.
 """
 
 import copy
@@ -14,7 +8,6 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -47,6 +40,10 @@ Way = Literal["registry", "hooks"]
 # Where `embedding_output` puts every token: the first place that is a word's. Position 0 is the special token's own.
 FIXED_POSITION = 1
 _NO_WINDOW = 1_000_000  # tokenizers without a limit state a huge one
+# The trial that decides how attention is read is of so many tokens.
+TRIAL_TOKENS = 32
+# Largest difference of two probabilities that are the same but for rounding in the model's precision.
+TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 3e-2}
 
 
 class ModelView:
@@ -76,6 +73,8 @@ class ModelView:
         self.max_length = _window(model.config, tokenizer, family)
         self.kernel = str(model.config._attn_implementation)
         self.paths: dict[Way, int] = {"registry": 0, "hooks": 0}
+        self._pad_id = int(model.config.pad_token_id or 0)
+        self._filler_id = 0 if self._pad_id else 1  # any token that is no padding
         # Why attention cannot be read in factors; "" where it can, None before the first trial.
         self._not_factored: str | None = "only hooks were asked for" if hooks_only else None
 
@@ -100,8 +99,16 @@ class ModelView:
         return sum(parameter.numel() for parameter in self._model.parameters())
 
     def weights_hash(self) -> str:
-        """Sha256 of the parameters, see `hash_of_weights`."""
-        return hash_of_weights(self._model)
+        """Sha256 over names, shapes and bytes of the parameters in the order of their names.
+
+        A pooler is left out: it takes no part in attention, and where a checkpoint lacks it, it is random.
+        """
+        digest = hashlib.sha256()
+        for name, parameter in sorted(self._model.named_parameters()):
+            if not name.startswith("pooler."):
+                digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
+                digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def run(self, batch: Batch, on_attention: OnAttention) -> Rows:
         """Hand the attention of every part and layer that is read to `on_attention(part, layer, attention)`.
@@ -169,10 +176,28 @@ class ModelView:
         """
         if self._not_factored is None:
             paths = dict(self.paths)
-            run_whole = partial(self.run_factored, whole=True)
-            self._not_factored = why_not_factored(self.run, run_whole, batch, self.parts, self.dtype)
+            self._not_factored = self._why_not_factored(batch)
             self.paths = paths  # the trial is no reading
         return self._not_factored == ""
+
+    def _why_not_factored(self, batch: Batch) -> str:
+        """Why not; "" where the factors say the same as the weights on the first tokens of the first unit."""
+        tokens = batch.attention_mask[0].bool()
+        ids, mask = (x[:1, tokens][:, :TRIAL_TOKENS] for x in (batch.input_ids, batch.attention_mask))
+        start = Batch(ids, mask, batch.unit_index[:1])
+        weights: dict[tuple[str, int], torch.Tensor] = {}
+        self.run(start, lambda part, layer, attention: weights.update({(part, layer): attention.clone()}))
+        specs, differences = {part.name: part for part in self.parts}, []
+
+        def compare(part: str, layer: int, factors: Factors) -> None:
+            differences.append(_difference(factors, weights[part, layer], specs[part]))
+
+        try:
+            self.run_factored(start, compare, whole=True)
+        except NotFactored as reason:
+            return str(reason)
+        worst = max(differences)
+        return "" if worst <= TOLERANCE[self.dtype] else f"its factors are off by {worst:.2g}"
 
     def only(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> "ModelView":
         """A view of the same model that reads only these layers and heads (numbered from 0) of every part.
@@ -180,6 +205,8 @@ class ModelView:
         Raises:
             InputError: a layer or head that a part does not have.
         """
+        if layers is None and heads is None:
+            return self
         view = copy.copy(self)
         view.paths = {"registry": 0, "hooks": 0}
         view.parts = tuple(part.only(layers, heads, self.name) for part in self.parts)
@@ -239,14 +266,6 @@ class ModelView:
         assert isinstance(embedding, torch.nn.Embedding)
         return embedding
 
-    @property
-    def _pad_id(self) -> int:
-        return int(self._model.config.pad_token_id or 0)
-
-    @property
-    def _filler_id(self) -> int:
-        return 0 if self._pad_id != 0 else 1
-
     def _inputs(self, input_ids: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
         inputs: dict[str, Any] = {
             "input_ids": input_ids,
@@ -267,62 +286,6 @@ def _window(config: Any, tokenizer: PreTrainedTokenizerBase, family: Family) -> 
     positions = family.window(config)
     limit = int(min(tokenizer.model_max_length, _NO_WINDOW))
     return min(positions, limit) if limit < _NO_WINDOW else positions
-
-
-def hash_of_weights(model: torch.nn.Module) -> str:
-    """Sha256 over names, shapes and bytes of the parameters in the order of their names.
-
-    A pooler is left out: it takes no part in attention, and where a checkpoint lacks it, it is random.
-    """
-    digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        if name.startswith("pooler."):
-            continue
-        digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
-        digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-TRIAL_TOKENS = 32
-# Largest difference of two probabilities that are the same but for rounding in the model's precision.
-TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 3e-2}
-
-
-def why_not_factored(
-    run: Callable[[Batch, OnAttention], object],
-    run_whole: Callable[[Batch, OnFactors], None],
-    batch: Batch,
-    parts: Sequence[PartSpec],
-    dtype: str,
-) -> str:
-    """Why attention cannot be read in factors; "" where on the batch's first tokens they say the same as the weights.
-
-    run, run_whole: `ModelView.run` and `ModelView.run_factored` to the end of the model.
-
-    Raises:
-        RunError: as `ModelView.run`.
-    """
-    start = _beginning(batch)
-    weights: dict[tuple[str, int], torch.Tensor] = {}
-    run(start, lambda part, layer, attention: weights.update({(part, layer): attention.clone()}))
-    specs, differences = {part.name: part for part in parts}, []
-
-    def compare(part: str, layer: int, factors: Factors) -> None:
-        differences.append(_difference(factors, weights[part, layer], specs[part]))
-
-    try:
-        run_whole(start, compare)
-    except NotFactored as reason:
-        return str(reason)
-    worst = max(differences)
-    return "" if worst <= TOLERANCE[dtype] else f"its factors are off by {worst:.2g}"
-
-
-def _beginning(batch: Batch) -> Batch:
-    """The first tokens of the first unit, without padding."""
-    tokens = batch.attention_mask[0].bool()
-    ids, mask = batch.input_ids[:1, tokens], batch.attention_mask[:1, tokens]
-    return Batch(ids[:, :TRIAL_TOKENS], mask[:, :TRIAL_TOKENS], batch.unit_index[:1])
 
 
 def _difference(factors: Factors, weights: torch.Tensor, part: PartSpec) -> float:

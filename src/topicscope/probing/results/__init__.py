@@ -13,12 +13,11 @@ from topicscope.probing.results.result import ProbeResult
 from topicscope.probing.results.summary import headline_of_parts
 from topicscope.probing.results.tables import (
     attention_rows,
-    control_rows,
+    control_table,
     document_rows,
     head_rows,
     paper_rows,
     result_table,
-    with_key_value_heads,
     with_sinks_excluded,
 )
 
@@ -30,7 +29,7 @@ __all__ = [
     "ProbeResult",
     "attention_rows",
     "compare",
-    "control_rows",
+    "control_table",
     "document_rows",
     "head_rows",
     "headline_of_parts",
@@ -39,6 +38,5 @@ __all__ = [
     "result_table",
     "save_state",
     "temporary_shards",
-    "with_key_value_heads",
     "with_sinks_excluded",
 ]

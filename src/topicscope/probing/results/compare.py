@@ -25,15 +25,9 @@ import pandas as pd
 
 from topicscope.errors import InputError
 from topicscope.probing.results.result import ProbeResult, frame_of
-from topicscope.probing.statistics import DIFFERENT, DISTINCT, PAIRED, Estimate
-from topicscope.records import COMPARISON, Result, write_json
+from topicscope.probing.statistics import DIFFERENT, UNMATCHED, Estimate
+from topicscope.records import COMPARISON, Result, select, write_json
 from topicscope.topics import PairClass
-
-QUANTITIES: dict[str, tuple[str, tuple[PairClass, ...]]] = {
-    "attention_ratio": ("sum", PAIRED),
-    "attention_ratio_distinct": ("sum", DISTINCT),
-    "attention_ratio_position_corrected": ("corrected", PAIRED),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +70,7 @@ class Comparison(Result):
             }
             for row in self.rows.to_dict(orient="records")
         ]
-        return forest_figure(rows, title=title, references=dict.fromkeys(QUANTITIES, 0.0))
+        return forest_figure(rows, title=title, references={ratio.name: 0.0 for ratio in UNMATCHED})
 
     def write(self, folder: Path) -> None:
         """comparison.json."""
@@ -149,9 +143,11 @@ def _variance(influence: np.ndarray, effective: float) -> float:
 
 def _compared(first: pd.DataFrame, second: pd.DataFrame, *, paired: bool) -> Iterator[dict[str, Any]]:
     for (part, other_part), threshold in _cells(first, second):
-        a, b = _cell(first, part, threshold), _cell(second, other_part, threshold)
-        for quantity, (kind, same) in QUANTITIES.items():
-            ratio_a, ratio_b = _ratio(a, kind, same), _ratio(b, kind, same)
+        a = select(first[first["part"] == part], threshold)
+        b = select(second[second["part"] == other_part], threshold)
+        for quantity in UNMATCHED:
+            kind = "corrected" if quantity.corrected else "sum"
+            ratio_a, ratio_b = _ratio(a, kind, quantity.same), _ratio(b, kind, quantity.same)
             if not (math.isfinite(ratio_a.value) and math.isfinite(ratio_b.value)):
                 continue
             effective = min(ratio_a.effective, ratio_b.effective)  # the cautious choice
@@ -166,7 +162,7 @@ def _compared(first: pd.DataFrame, second: pd.DataFrame, *, paired: bool) -> Ite
             yield {
                 "part": part if part == other_part else f"{part} / {other_part}",
                 "threshold": threshold,
-                "quantity": quantity,
+                "quantity": quantity.name,
                 "ratio_a": ratio_a.value,
                 "ratio_b": ratio_b.value,
                 "difference": difference.value,
@@ -184,16 +180,8 @@ def _cells(first: pd.DataFrame, second: pd.DataFrame) -> Iterator[tuple[tuple[st
     pairs = [(part, part) for part in parts if part in others]
     if not pairs and len(parts) == len(others) == 1:
         pairs = [(parts[0], others[0])]
-    thresholds = [t for t in first["threshold"].unique() if _at(second, t).any()]
+    thresholds = [t for t in first["threshold"].unique() if len(select(second, t))]
     return ((pair, float(threshold)) for pair in pairs for threshold in thresholds)
-
-
-def _at(frame: pd.DataFrame, threshold: float) -> pd.Series:
-    return frame["threshold"].isna() if math.isnan(threshold) else frame["threshold"] == threshold
-
-
-def _cell(frame: pd.DataFrame, part: str, threshold: float) -> pd.DataFrame:
-    return frame[(frame["part"] == part) & _at(frame, threshold)]
 
 
 def _ratio(frame: pd.DataFrame, kind: str, same: Sequence[PairClass]) -> _Ratio:

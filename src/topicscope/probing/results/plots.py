@@ -1,12 +1,12 @@
 """`ProbeResult.plot`: which figure shows which part of a result."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from topicscope.errors import InputError
 from topicscope.probing.attention import top_heads
 from topicscope.probing.circuits import ALL_HEADS
+from topicscope.records import select
 
 if TYPE_CHECKING:
     from topicscope.probing.results.result import ProbeResult
@@ -46,13 +46,13 @@ def _place(result: "ProbeResult", part: str | None, threshold: float | None) -> 
 def _heads(
     result: "ProbeResult", columns: Any, *, part: str | None = None, threshold: float | None = None
 ) -> tuple[Any, Any]:
-    from topicscope.report import at_threshold, head_map
+    from topicscope.report import head_map
 
     place = _place(result, part, threshold)
     title = f"{result.model['name']}: same-topic / different-topic attention"
     figure = head_map(result.head_table, **place, title=title, columns=columns)
     rows = result.head_table[result.head_table["part"] == place["part"]]
-    return at_threshold(rows, place["threshold"]).reset_index(drop=True), figure
+    return select(rows, place["threshold"]).reset_index(drop=True), figure
 
 
 def _ratios(result: "ProbeResult", columns: Any) -> tuple[Any, Any]:
@@ -111,10 +111,9 @@ def _profile(
 
     place = _place(result, part, threshold)
     if layer is None or head is None:
-        theta = math.nan if place["threshold"] is None else place["threshold"]
-        best = top_heads(result.head_table, 1, part=place["part"], threshold=theta)
+        best = top_heads(result.head_table, 1, **place)
         if best.empty:
-            raise InputError("no head to choose", received=(place["part"], theta), expected="layer and head")
+            raise InputError("no head to choose", received=tuple(place.values()), expected="layer and head")
         layer, head = int(best["layer"].iloc[0]), int(best["head"].iloc[0])
     return profile(result.head_table, **place, layer=layer, head=head, columns=columns)
 
@@ -133,11 +132,10 @@ def _circuits(
         raise InputError("the result has no circuits to draw", expected="a model whose matrices are known")
     heads = result.circuits[result.circuits["head"] != ALL_HEADS]
     place = _place(result, part, threshold) | {"circuit": circuit, "place": heads["place"].iloc[-1]}
-    theta = math.nan if place["threshold"] is None else place["threshold"]
-    figure = circuit_map(heads, **(place | {"threshold": theta}), name=result.model["name"], columns=columns)
+    figure = circuit_map(heads, **place, name=result.model["name"], columns=columns)
     names = [name for name in ("circuit", "place", "part") if name in heads]
     chosen = heads[(heads[names] == [place[name] for name in names]).all(axis=1)]
-    return chosen[chosen["threshold"].eq(theta) | (chosen["threshold"].isna() & math.isnan(theta))], figure
+    return select(chosen, place["threshold"]), figure
 
 
 _DRAWINGS: Mapping[str, Callable[..., tuple[Any, Any]]] = {

@@ -26,6 +26,7 @@ from topicscope.records import (
     Result,
     dump_json,
     read_npz,
+    threshold_of,
     undamaged,
     write_json,
     write_npz,
@@ -122,15 +123,15 @@ class ProbeResult(Result):
         of one topic; pairs: its strongest pairs, "query → key share"; both None elsewhere. More of each, with the
         topics of all words, is in `head_examples`.
         """
-        headline_part, headline_threshold = self.headline["part"], _or_nan(self.headline["threshold"])
-        part = headline_part if part is None else part
-        threshold = headline_threshold if threshold is None else threshold
+        headline_threshold = threshold_of(self.headline["threshold"])
+        part = self.headline["part"] if part is None else part
+        threshold = headline_threshold if threshold is None else threshold_of(threshold)
         table = top_heads(self.head_table, number, part=part, threshold=threshold).reset_index(drop=True)
-        same = threshold == headline_threshold or (math.isnan(threshold) and math.isnan(headline_threshold))
-        found = {(e["part"], e["layer"], e["head"]): e for e in self.head_examples if same}
-        examples = [found.get(key) for key in zip(table["part"], table["layer"], table["head"], strict=True)]
-        table["example"] = [None if e is None else e["text"] for e in examples]
-        table["pairs"] = [None if e is None else _pairs_named(e) for e in examples]
+        examples = self.head_examples if threshold == headline_threshold else ()
+        found = {(e["part"], e["layer"], e["head"]): e for e in examples}
+        shown = [found.get(key) for key in zip(table["part"], table["layer"], table["head"], strict=True)]
+        table["example"] = [None if e is None else e["text"] for e in shown]
+        table["pairs"] = [None if e is None else _pairs_named(e) for e in shown]
         return table
 
     @property
@@ -285,10 +286,6 @@ class ProbeResult(Result):
             f"<p>{html.escape(str(self))}</p>{table}"
             f'<img alt="attention ratio of every layer and head" src="data:image/png;base64,{picture}">'
         )
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _pairs_named(example: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from topicscope.probing.hf import ModelView
-from topicscope.probing.statistics import PartMoments, attention_verdict, direction, named
+from topicscope.probing.statistics import PLAIN, POSITION_CORRECTED, PartMoments, attention_verdict, direction, named
 
 
 def headline_of_parts(
@@ -37,8 +37,7 @@ def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bo
     direction: which way the structure points (see `probing.statistics.direction`); verdict: whether it is one of topics
     (see `probing.statistics.verdict`). Intervals hold the spread over topic seeds (see `probing.statistics.pooling`).
     """
-    corrected = "attention_ratio_position_corrected"
-    name = "attention_ratio" if math.isnan(row[corrected]) else corrected
+    name = PLAIN.name if math.isnan(row[POSITION_CORRECTED.name]) else POSITION_CORRECTED.name
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     control = {key: row[f"control_{name}{suffix}"] for key, suffix in _CONTROL_KEYS.items()}
     # As many decimals as the interval needs, lest it read "1.00 to 1.00".
@@ -48,7 +47,7 @@ def headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bo
         f"In {model} ({row['part']}), same-topic word pairs get {row[name]:.{digits}f} times the attention of "
         f"different-topic pairs ({known}{documents} document{'s' if documents != 1 else ''}"
     )
-    text += ", position-corrected)" if name != "attention_ratio" else ")"
+    text += ", position-corrected)" if name != PLAIN.name else ")"
     if not math.isnan(control["control_attention_ratio"]):
         text += f"; with random weights {control['control_attention_ratio']:.{max(3, digits)}f}"
     verdict, reason = attention_verdict(row)

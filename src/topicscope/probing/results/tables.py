@@ -21,16 +21,20 @@ from topicscope.probing.attention import BINNED, DISTANCE_EDGES, Configuration, 
 from topicscope.probing.hf import PartSpec
 from topicscope.probing.statistics import (
     DIFFERENT,
-    DISTINCT,
+    ENDS,
+    OF_CONTROLS,
     PAIRED,
-    TESTED,
-    Estimate,
+    PLAIN,
+    RATIOS,
+    UNMATCHED,
+    WITHOUT_SINKS,
     PartMoments,
     PermutationTest,
     attention_verdict,
     distance_features,
     over_topic_seeds,
 )
+from topicscope.records import select, threshold_cell, threshold_of
 from topicscope.topics import PairClass
 
 
@@ -46,8 +50,7 @@ def distances(
     Raises:
         InputError: no such part or threshold.
     """
-    if threshold is not None and math.isnan(threshold):  # topics from a word list
-        threshold = None
+    threshold = threshold_of(threshold)
     rows = [row for row in pairs if row["part"] == part]
     chosen = [i for i, row in enumerate(rows) if row["threshold"] == threshold]
     if not chosen:
@@ -98,18 +101,6 @@ EMBEDDING_COLUMNS = [
     for kind in ("cosine", "dot")
     for quantity in ("same", "different", "difference", "ratio")
 ]
-ATTENTION_RATIOS = (
-    "attention_ratio",
-    "attention_ratio_distinct",
-    "attention_ratio_distance_matched",
-    "attention_ratio_distinct_distance_matched",
-    "attention_ratio_distinct_frequency_matched",
-    "attention_ratio_position_corrected",
-)
-# What random weights show, beside the plain ratio.
-OTHER_CONTROLS = ("attention_ratio_position_corrected", TESTED)
-# What is measured again with `--exclude-sinks`.
-WITHOUT_SINKS = ("attention_ratio", TESTED)
 COLUMNS = [
     "source",
     "model",
@@ -117,33 +108,16 @@ COLUMNS = [
     "threshold",
     "pairs_same",
     "pairs_different",
-    *[f"{name}{end}" for name in ATTENTION_RATIOS for end in ("", "_se", "_low", "_high")],
-    *[f"{name}_sinks_excluded{end}" for name in WITHOUT_SINKS for end in ("", "_se", "_low", "_high")],
-    "attention_ratio_topic_sd",
-    "control_attention_ratio",
-    "control_attention_ratio_se",
-    "control_attention_ratio_low",
-    "control_attention_ratio_high",
-    *[f"control_{name}{end}" for name in OTHER_CONTROLS for end in ("", "_low", "_high")],
+    *[f"{ratio.name}{end}" for ratio in RATIOS for end in ENDS],
+    *[f"{name}_sinks_excluded{end}" for name in WITHOUT_SINKS for end in ENDS],
+    f"{PLAIN.name}_topic_sd",
+    *[f"control_{name}{end}" for name in OF_CONTROLS for end in ENDS if end != "_se" or name == PLAIN.name],
     "permutation_statistic",
     "permutation_z",
     "permutation_p",
     "verdict",
     *EMBEDDING_COLUMNS,
 ]
-
-
-def ratios(moments: PartMoments, configuration: int, causal: bool) -> dict[str, Estimate]:
-    """Every pooled attention ratio of one configuration, by column name."""
-    undefined = Estimate(math.nan, math.nan, moments.documents, "only causal parts have a position-corrected ratio")
-    return {
-        "attention_ratio": moments.ratio(configuration),
-        "attention_ratio_distinct": moments.ratio(configuration, DISTINCT),
-        "attention_ratio_distance_matched": moments.matched(configuration),
-        "attention_ratio_distinct_distance_matched": moments.matched(configuration, DISTINCT),
-        "attention_ratio_distinct_frequency_matched": moments.frequency_matched(configuration, DISTINCT),
-        "attention_ratio_position_corrected": moments.ratio(configuration, corrected=True) if causal else undefined,
-    }
 
 
 def by_threshold(configurations: Sequence[Configuration]) -> dict[float | None, list[int]]:
@@ -155,7 +129,7 @@ def by_threshold(configurations: Sequence[Configuration]) -> dict[float | None, 
 
 
 def attention_rows(
-    moments: Mapping[str, PartMoments], causal: Mapping[str, bool], configurations: Sequence[Configuration]
+    moments: Mapping[str, PartMoments], parts: Sequence[PartSpec], configurations: Sequence[Configuration]
 ) -> list[dict[str, Any]]:
     """One row per part and threshold: ratios averaged over topic seeds.
 
@@ -164,21 +138,23 @@ def attention_rows(
     intervals hold both (`over_topic_seeds`).
     """
     rows = []
-    for part, part_moments in moments.items():
+    for part in parts:
+        part_moments = moments[part.name]
         for threshold, members in by_threshold(configurations).items():
             counts = np.stack([part_moments.counts(c) for c in members]).mean(0)
-            estimates = [ratios(part_moments, c, causal[part]) for c in members]
             row: dict[str, Any] = {
-                "part": part,
-                "threshold": math.nan if threshold is None else threshold,
+                "part": part.name,
+                "threshold": threshold_cell(threshold),
                 "pairs_same": float(sum(counts[k] for k in PAIRED)),
                 "pairs_different": float(sum(counts[k] for k in DIFFERENT)),
             }
-            for name in ATTENTION_RATIOS:
-                found = over_topic_seeds([e[name] for e in estimates])
-                row |= {name: found.value, f"{name}_se": found.se, f"{name}_low": found.low, f"{name}_high": found.high}
-                if name == "attention_ratio":
-                    row["attention_ratio_topic_sd"] = found.sd
+            for ratio in RATIOS:
+                estimates = [ratio.estimate(part_moments, c, causal=part.causal) for c in members]
+                found = over_topic_seeds(estimates)
+                values = (found.value, found.se, found.low, found.high)
+                row |= {f"{ratio.name}{end}": value for end, value in zip(ENDS, values, strict=True)}
+                if ratio is PLAIN:
+                    row[f"{ratio.name}_topic_sd"] = found.sd
             rows.append(row)
     return rows
 
@@ -188,12 +164,7 @@ def with_sinks_excluded(
 ) -> list[dict[str, Any]]:
     """`attention_rows` with what they are `without` sinks, in columns of their own."""
     return [
-        row
-        | {
-            f"{name}_sinks_excluded{end}": other[f"{name}{end}"]
-            for name in WITHOUT_SINKS
-            for end in ("", "_se", "_low", "_high")
-        }
+        row | {f"{name}_sinks_excluded{end}": other[f"{name}{end}"] for name in WITHOUT_SINKS for end in ENDS}
         for row, other in zip(map(dict, rows), without, strict=True)
     ]
 
@@ -202,9 +173,9 @@ def control_columns(controls: pd.DataFrame, part: str, threshold: float) -> dict
     """Mean over random initialisations, its standard error, and the t-interval of that mean."""
     if controls.empty:
         return {}
-    chosen = controls[(controls["part"] == part) & _same_threshold(controls["threshold"], threshold)]
+    chosen = select(controls[controls["part"] == part], threshold)
     columns: dict[str, float] = {}
-    for source in ("attention_ratio", *OTHER_CONTROLS):
+    for source in OF_CONTROLS:
         values = chosen[source].dropna().to_numpy(dtype=float)
         if len(values) == 0:
             continue
@@ -216,8 +187,8 @@ def control_columns(controls: pd.DataFrame, part: str, threshold: float) -> dict
             f"control_{source}_low": mean - half,
             f"control_{source}_high": mean + half,
         }
-        if source == "attention_ratio":
-            columns["control_attention_ratio_se"] = error
+        if source == PLAIN.name:
+            columns[f"control_{source}_se"] = error
     return columns
 
 
@@ -225,22 +196,11 @@ def embedding_columns(embeddings: pd.DataFrame, threshold: float) -> dict[str, f
     """The sixteen embedding columns of one threshold, averaged over topic seeds."""
     if embeddings.empty:
         return {}
-    chosen = embeddings[_same_threshold(embeddings["threshold"], threshold)]
     columns = {}
-    for (place, kind), rows in chosen.groupby(["place", "kind"]):
+    for (place, kind), rows in select(embeddings, threshold).groupby(["place", "kind"]):
         for quantity in ("same", "different", "difference", "ratio"):
             columns[f"embedding_{kind}_{place}_{quantity}"] = float(rows[quantity].mean(skipna=False))
     return columns
-
-
-def permutation_columns(
-    tests: Mapping[tuple[str, float | None], PermutationTest], part: str, threshold: float
-) -> dict[str, float]:
-    """The columns about shuffled topics; none where topics were not shuffled."""
-    test = tests.get((part, None if math.isnan(threshold) else threshold))
-    if test is None:
-        return {}
-    return {"permutation_statistic": test.statistic, "permutation_z": test.z, "permutation_p": test.p_value}
 
 
 def result_table(
@@ -263,61 +223,52 @@ def result_table(
             **attended,
             **control_columns(controls, part, threshold),
             **embedding_columns(embeddings, threshold),
-            **permutation_columns(tests, part, threshold),
         }
+        test = tests.get((part, threshold_of(threshold)))  # None where topics were not shuffled
+        if test is not None:
+            row |= {"permutation_statistic": test.statistic, "permutation_z": test.z, "permutation_p": test.p_value}
         measured.append(row | {"verdict": attention_verdict(row)[0]})
     return pd.DataFrame([*measured, *paper_rows()]).reindex(columns=COLUMNS)
 
 
 def head_rows(
-    moments: Mapping[str, PartMoments], causal: Mapping[str, bool], configurations: Sequence[Configuration]
+    moments: Mapping[str, PartMoments], parts: Sequence[PartSpec], configurations: Sequence[Configuration]
 ) -> pd.DataFrame:
-    """One row per part, threshold, layer and head, averaged over topic seeds; means are of A_ij · L/100."""
+    """One row per part, threshold, layer and head, averaged over topic seeds; means are of A_ij · L/100.
+
+    Layers and heads have the model's own numbers, where only some were read as well. key_value_head: the one that a
+    query head reads; shared ones make a group.
+    """
     frames = []
-    for part, part_moments in moments.items():
+    for part in parts:
         for threshold, members in by_threshold(configurations).items():
-            seeds = [_heads_of(part_moments, c, causal[part]) for c in members]
-            frame = seeds[0].copy()
-            averaged = [column for column in frame.columns if column not in ("layer", "head")]
-            frame[averaged] = np.mean([seed[averaged].to_numpy(dtype=float) for seed in seeds], axis=0)
-            frame.insert(0, "part", part)
-            frame.insert(1, "threshold", math.nan if threshold is None else threshold)
+            seeds = [_heads_of(moments[part.name], c, causal=part.causal) for c in members]
+            layer, head = (places.ravel() for places in np.meshgrid(part.layers, part.heads, indexing="ij"))
+            frame = pd.DataFrame(
+                {"part": part.name, "threshold": threshold_cell(threshold), "layer": layer, "head": head}
+            )
+            frame["key_value_head"] = [part.key_value_head(number) for number in head.tolist()]
+            frame[seeds[0].columns] = np.mean([seed.to_numpy(dtype=float) for seed in seeds], axis=0)
             frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 
 
-def with_key_value_heads(frame: pd.DataFrame, parts: Sequence[PartSpec]) -> pd.DataFrame:
-    """The head table with the model's own numbers of layers and heads, where only some were read, and the key-value
-    head that each query head reads; shared ones make a group.
-    """
-    specs = {part.name: part for part in parts}
-    frame["layer"] = [specs[part].layers[i] for part, i in zip(frame["part"], frame["layer"], strict=True)]
-    frame["head"] = [specs[part].heads[i] for part, i in zip(frame["part"], frame["head"], strict=True)]
-    shared = [specs[part].key_value_head(head) for part, head in zip(frame["part"], frame["head"], strict=True)]
-    frame.insert(list(frame.columns).index("head") + 1, "key_value_head", shared)
-    return frame
-
-
-def _heads_of(moments: PartMoments, configuration: int, causal: bool) -> pd.DataFrame:
+def _heads_of(moments: PartMoments, configuration: int, *, causal: bool) -> pd.DataFrame:
+    """Counts, means and ratios of each layer and head, of one configuration."""
     total = moments.heads_total[configuration]
-    layers, heads = total.shape[:2]
     num_classes = len(PairClass)
-    frame = pd.DataFrame({"layer": np.repeat(np.arange(layers), heads), "head": np.tile(np.arange(heads), layers)})
+    frame = pd.DataFrame(index=range(total.shape[0] * total.shape[1]))
     for name, classes in (("same", PAIRED), ("different", DIFFERENT)):
         counts = total[..., [num_classes + k for k in classes]].sum(-1).ravel()
         sums = total[..., list(classes)].sum(-1).ravel()
         frame[f"pairs_{name}"] = counts
         frame[f"mean_{name}"] = np.divide(sums, counts, out=np.full_like(sums, math.nan), where=counts > 0)
-    for name, same, corrected in (
-        ("attention_ratio", PAIRED, False),
-        ("attention_ratio_distinct", DISTINCT, False),
-        ("attention_ratio_position_corrected", PAIRED, True),
-    ):
-        if corrected and not causal:
-            frame[name] = frame[f"{name}_se"] = math.nan
+    for ratio in UNMATCHED:
+        if ratio.corrected and not causal:
+            frame[ratio.name] = frame[f"{ratio.name}_se"] = math.nan
             continue
-        value, error = moments.head_ratios(configuration, same, corrected=corrected)
-        frame[name], frame[f"{name}_se"] = value.ravel(), error.ravel()
+        value, error = moments.head_ratios(configuration, ratio.same, corrected=ratio.corrected)
+        frame[ratio.name], frame[f"{ratio.name}_se"] = value.ravel(), error.ravel()
     return frame
 
 
@@ -342,7 +293,7 @@ def document_rows(
                 "units": list(units),
                 "tokens": list(tokens),
                 "part": part.part.name,
-                "threshold": math.nan if configuration.threshold is None else configuration.threshold,
+                "threshold": threshold_cell(configuration.threshold),
                 "topic_seed": configuration.topic_seed,
             }
             for k in PairClass:
@@ -353,14 +304,16 @@ def document_rows(
     return pd.concat(frames, ignore_index=True)
 
 
-def control_rows(
-    seed: int, moments: Mapping[str, PartMoments], causal: Mapping[str, bool], configurations: Sequence[Configuration]
-) -> list[dict[str, Any]]:
-    """One row per part and threshold for one random initialisation."""
-    keep = ("part", "threshold", *ATTENTION_RATIOS)
-    rows = attention_rows(moments, causal, configurations)
-    return [{"control_seed": seed, **{name: row[name] for name in keep}} for row in rows]
-
-
-def _same_threshold(column: pd.Series, threshold: float) -> pd.Series:
-    return column.isna() if math.isnan(threshold) else column == threshold
+def control_table(
+    first_seed: int,
+    moments: Sequence[Mapping[str, PartMoments]],
+    parts: Sequence[PartSpec],
+    configurations: Sequence[Configuration],
+) -> pd.DataFrame:
+    """One row per random initialisation, part and threshold; moments: of each initialisation, by part."""
+    keep = ("part", "threshold", *(ratio.name for ratio in RATIOS))
+    return pd.DataFrame(
+        {"control_seed": seed, **{name: row[name] for name in keep}}
+        for seed, control in enumerate(moments, start=first_seed)
+        for row in attention_rows(control, parts, configurations)
+    )

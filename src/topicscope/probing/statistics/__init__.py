@@ -1,5 +1,15 @@
 """Ratios with their errors, permutation tests, pooling over topic seeds, and the verdict."""
 
+from topicscope.probing.statistics.attention_ratios import (
+    ENDS,
+    OF_CONTROLS,
+    PLAIN,
+    POSITION_CORRECTED,
+    RATIOS,
+    UNMATCHED,
+    WITHOUT_SINKS,
+    AttentionRatio,
+)
 from topicscope.probing.statistics.mantel import PairContrast, WordPairs
 from topicscope.probing.statistics.moments import (
     CORRECTED,
@@ -30,9 +40,17 @@ __all__ = [
     "COUNTS",
     "DIFFERENT",
     "DISTINCT",
+    "ENDS",
+    "OF_CONTROLS",
     "PAIRED",
+    "PLAIN",
+    "POSITION_CORRECTED",
+    "RATIOS",
     "SUMS",
     "TESTED",
+    "UNMATCHED",
+    "WITHOUT_SINKS",
+    "AttentionRatio",
     "DocumentSums",
     "Estimate",
     "Moments",

@@ -8,6 +8,7 @@ The relation "shares a topic" is symmetric, so only A's symmetric part Ā = (A +
 distribution when topics are shuffled among words, is that of Ā. This carries Mantel's moments over to asymmetric A.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import nan
 
@@ -17,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 _BLOCK = 1024  # topic sets compared at once, so that tens of thousands of them need no square matrix
 
 Factors = Float[np.ndarray, "head word k"]
+WordSums = Float[np.ndarray, "*head word"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,20 +47,37 @@ class PairContrast:
     z_turned: Float[np.ndarray, "head"]
 
 
+@dataclass(frozen=True, eq=False)
+class PairSimilarity:
+    """What e_i · e_j says of words of one topic and of different topics.
+
+    same, different [word]: sums of a word's similarities to the others that share a topic with it, and that do not.
+    z, z_banded: see `PairContrast`.
+    """
+
+    same: Float[np.ndarray, "word"]
+    different: Float[np.ndarray, "word"]
+    z: float
+    z_banded: float
+
+
 class WordPairs:
     """Which of the words share a topic; made once, for any number of forms.
 
     membership [word, topic]: every word has a topic. bands [word]: number of its frequency band, or None.
-    same_pairs, different_pairs: ordered pairs of distinct words.
+    same_pairs, different_pairs: ordered pairs of distinct words. partners [word]: words that share a topic with it.
     """
 
     def __init__(self, membership: Bool[np.ndarray, "word topic"], bands: Int[np.ndarray, "word"] | None) -> None:
         assert membership.any(1).all(), "a word without a topic is in no pair"
-        self._sets, self._group = np.unique(membership, axis=0, return_inverse=True)
+        packed = np.ascontiguousarray(np.packbits(membership, axis=1))
+        keys = packed.view(f"V{packed.shape[1]}")[:, 0] if len(packed) else np.zeros(0, dtype="V1")
+        _, first, self._group = np.unique(keys, return_index=True, return_inverse=True)
+        self._sets = membership[first]
         self.num_words = len(membership)
         size = np.bincount(self._group, minlength=len(self._sets)).astype(np.float64)
-        self._partners = self._intersecting(size[None, :, None])[0, self._group, 0] - 1  # [word]
-        self.same_pairs = int(self._partners.sum())
+        self.partners = self._intersecting(size[None, :, None])[0, self._group, 0] - 1  # [word]
+        self.same_pairs = int(self.partners.sum())
         self.different_pairs = self.num_words * (self.num_words - 1) - self.same_pairs
         self._strata = [np.zeros(self.num_words, dtype=np.int64)]
         if bands is not None and len(np.unique(bands)) > 1:
@@ -80,9 +99,7 @@ class WordPairs:
         pairs = max(n * (n - 1), 1)
         s, d = (gamma / ps if ps else gamma * nan), ((total - gamma) / pd if pd else gamma * nan)
         # S - D is linear in gamma, so they have the same z.
-        strata = self._strata if ps and pd else []
-        scores = [self._z(left, right, own, gamma, squares / pairs, strata=stratum) for stratum in strata]
-        scores += [gamma * nan] * (2 - len(scores))
+        z, z_banded = self._scores(lambda strata: _Blocks.of_form(left, right, own, strata), gamma, squares / pairs)
         return PairContrast(
             same=s,
             different=d,
@@ -90,10 +107,37 @@ class WordPairs:
             difference_se=self._jackknife(same, every - same),
             sd=np.sqrt(np.maximum(squares / pairs - (total / pairs) ** 2, 0)),
             diagonal=own.mean(1),
-            z=scores[0],
-            z_banded=scores[1],
+            z=z,
+            z_banded=z_banded,
             z_turned=turned,
         )
+
+    def similarity(self, e: Float[np.ndarray, "word k"]) -> PairSimilarity:
+        """The similarities e_i · e_j, without the contrasts of a form that is not symmetric."""
+        own = np.einsum("wk,wk->w", e, e)
+        sums = _sums(e[None], self._group, len(self._sets))
+        same = np.einsum("wk,wk->w", e, self._intersecting(sums)[0, self._group]) - own
+        different = e @ sums[0].sum(0) - own - same
+        narrow, right = _narrow(e[None], e[None])
+        squares = np.einsum("hab,hab->h", _gram(narrow, narrow), _gram(right, right)) - (own**2).sum()
+        z, z_banded = self._scores(
+            lambda strata: _Blocks.of_form(narrow, right, own[None], strata),
+            same.sum(keepdims=True),
+            squares / max(self.num_words * (self.num_words - 1), 1),
+        )
+        return PairSimilarity(same, different, float(z[0]), float(z_banded[0]))
+
+    def without_each_word(self, same: WordSums, different: WordSums) -> tuple[WordSums, WordSums]:
+        """S and D without each word, from the sums of the words; NaN where no pair is left.
+
+        Every pair is in two words' sums.
+        """
+        means = []
+        for sums, partners in ((same, self.partners), (different, self.num_words - 1 - self.partners)):
+            left = partners.sum() - 2 * partners
+            without: np.ndarray = np.full_like(sums, nan)  # in their order of memory, in which numpy adds up
+            means.append(np.divide(sums.sum(-1, keepdims=True) - 2 * sums, left, out=without, where=left > 0))
+        return means[0], means[1]
 
     def shuffled(
         self, first: Int[np.ndarray, "pair"], second: Int[np.ndarray, "pair"], values: Float[np.ndarray, "head pair"]
@@ -106,12 +150,7 @@ class WordPairs:
         shared = (signature @ signature.T > 0)[self._group[first], self._group[second]]
         gamma = 2 * values @ shared.astype(np.float64)
         mean_square = 2 * (values**2).sum(1) / max(self.num_words * (self.num_words - 1), 1)
-        strata = self._strata if self.same_pairs and self.different_pairs else []
-        scores = [
-            self._scored(_Blocks.of_entries(first, second, values, stratum), gamma, mean_square) for stratum in strata
-        ]
-        scores += [gamma * nan] * (2 - len(scores))
-        return scores[0], scores[1]
+        return self._scores(lambda strata: _Blocks.of_entries(first, second, values, strata), gamma, mean_square)
 
     def _z_turned(self, left: Factors, right: Factors) -> Float[np.ndarray, "head"]:
         if not self.same_pairs or not self.different_pairs:
@@ -139,37 +178,31 @@ class WordPairs:
     def _jackknife(
         self, same: Float[np.ndarray, "head word"], different: Float[np.ndarray, "head word"]
     ) -> Float[np.ndarray, "head"]:
-        """Error of S - D from its values without each word; every pair is in two words' sums."""
-        n = self.num_words
-        partners = self._partners, n - 1 - self._partners
-        left_s, left_d = (counts.sum() - 2 * counts for counts in partners)
-        if n < 2 or not (left_s > 0).all() or not (left_d > 0).all():
-            return np.full(len(same), nan)
-        means = (_without_each(same) / left_s) - (_without_each(different) / left_d)
+        """Error of S - D from its values without each word."""
+        n = max(self.num_words, 1)
+        same_without, different_without = self.without_each_word(same, different)
+        means = same_without - different_without
         return np.asarray(np.sqrt((n - 1) / n * ((means - means.mean(1, keepdims=True)) ** 2).sum(1)))
 
-    def _z(
+    def _scores(
         self,
-        left: Factors,
-        right: Factors,
-        own: Float[np.ndarray, "head word"],
+        blocks: Callable[[Int[np.ndarray, "word"]], "_Blocks"],
         gamma: Float[np.ndarray, "head"],
         mean_square: Float[np.ndarray, "head"],
-        *,
-        strata: Int[np.ndarray, "word"],
-    ) -> Float[np.ndarray, "head"]:
-        """Γ = Σ_{i≠j} A_ij B_ij, B = [i, j share a topic], in standard deviations under shuffles within strata."""
-        return self._scored(_Blocks.of_form(left, right, own, strata), gamma, mean_square)
-
-    def _scored(
-        self, A: "_Blocks", gamma: Float[np.ndarray, "head"], mean_square: Float[np.ndarray, "head"]
-    ) -> Float[np.ndarray, "head"]:
-        m = int(A.strata.max()) + 1
-        x = np.eye(m)[A.strata][None]  # [1 word stratum]: B's sums by stratum are those of indicators
-        B = _Blocks.of_relation(self._shared(x)[0] - x[0], A.strata)
-        mean, variance = _permutation_moments(A, B, np.bincount(A.strata, minlength=m))
-        known = variance > 1e-13 * mean_square * self.same_pairs  # else rounding in place of 0
-        return np.where(known, (gamma - mean) / np.sqrt(np.where(known, variance, 1)), nan)
+    ) -> tuple[Float[np.ndarray, "head"], Float[np.ndarray, "head"]]:
+        """Γ = Σ_{i≠j} A_ij B_ij, B = [i, j share a topic], in standard deviations under shuffles among all words, and
+        within bands. NaN where a class has no pair, or without bands. blocks: A by the strata that it is given.
+        """
+        scores = []
+        for strata in self._strata if self.same_pairs and self.different_pairs else ():
+            m = int(strata.max()) + 1
+            x = np.eye(m)[strata][None]  # [1 word stratum]: B's sums by stratum are those of indicators
+            B = _Blocks.of_relation(self._shared(x)[0] - x[0], strata)
+            mean, variance = _permutation_moments(blocks(strata), B, np.bincount(strata, minlength=m))
+            known = variance > 1e-13 * mean_square * self.same_pairs  # else rounding in place of 0
+            scores.append(np.where(known, (gamma - mean) / np.sqrt(np.where(known, variance, 1)), nan))
+        scores += [gamma * nan] * (2 - len(scores))
+        return scores[0], scores[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,8 +341,3 @@ def _gram(x: Float[np.ndarray, "head word a"], y: Float[np.ndarray, "head word b
 
 def _dot(x: Float[np.ndarray, "head word k"], y: Float[np.ndarray, "head #word k"]) -> Float[np.ndarray, "head word"]:
     return np.asarray(np.einsum("hwk,hwk->hw", x, np.broadcast_to(y, x.shape)))
-
-
-def _without_each(sums: Float[np.ndarray, "head word"]) -> Float[np.ndarray, "head word"]:
-    """Sums over ordered pairs with each word left out."""
-    return np.asarray(sums.sum(1, keepdims=True) - 2 * sums)

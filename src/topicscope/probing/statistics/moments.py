@@ -11,12 +11,14 @@ Sums over whole documents that shards and chunks add up to: moments of every par
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Literal
 
 import numpy as np
 
 from topicscope.probing.attention import BINNED, NUM_BAND_PAIRS, NUM_BINS, NUM_CLASSES, PartSums, WordPairs
 from topicscope.probing.statistics.ratios import Estimate, Moments, matched_ratio, ratio_of_means
+from topicscope.records import ArrayFields
 from topicscope.topics import PairClass
 
 SUMS = slice(0, NUM_CLASSES)
@@ -27,13 +29,16 @@ _BANDS_START = _BINS_START + 2 * len(BINNED) * NUM_BINS
 PAIRED = (PairClass.same_word, PairClass.same_topic)  # the paper's "same topic", Knowl 8
 DISTINCT = (PairClass.same_topic,)
 DIFFERENT = (PairClass.different_topic,)
+Matching = Literal["distance", "frequency"]
 
 
-@dataclass(frozen=True)
-class PartMoments:
+@dataclass(frozen=True, eq=False)
+class PartMoments(ArrayFields):
     """Moments of one part of the model for every configuration; `a + b` merges two sets of documents."""
 
-    pooled: tuple[Moments, ...]  # [configuration] of features as laid out above
+    documents: int
+    pooled_total: np.ndarray  # [configuration, feature], features as laid out above
+    pooled_outer: np.ndarray  # [configuration, feature, feature]
     heads_total: np.ndarray  # [configuration, layer, head, 3 x class]
     heads_outer: np.ndarray  # [configuration, layer, head, 3 x class, 3 x class]
     rows: np.ndarray  # [3]: queries read, those left out for a NaN, attention that sinks took
@@ -57,8 +62,11 @@ class PartMoments:
         )
         wide = np.broadcast_to(counts[:, :, None, None], sums.heads.shape)
         heads = np.concatenate([sums.heads, wide, corrected], axis=-1)
+        every = [Moments.empty(pooled.shape[-1]).add(pooled[:, c]) for c in range(pooled.shape[1])]
         return cls(
-            pooled=tuple(Moments.empty(pooled.shape[-1]).add(pooled[:, c]) for c in range(pooled.shape[1])),
+            documents=len(pooled),
+            pooled_total=np.stack([m.total for m in every]),
+            pooled_outer=np.stack([m.outer for m in every]),
             heads_total=heads.sum(0),
             # In one memory order, fresh or read back: numpy adds up in the order of memory, to the last bit.
             heads_outer=np.ascontiguousarray(np.einsum("dclhi,dclhj->clhij", heads, heads, optimize=True)),
@@ -66,21 +74,16 @@ class PartMoments:
         )
 
     def __add__(self, other: "PartMoments") -> "PartMoments":
-        return PartMoments(
-            tuple(a.merge(b) for a, b in zip(self.pooled, other.pooled, strict=True)),
-            self.heads_total + other.heads_total,
-            self.heads_outer + other.heads_outer,
-            self.rows + other.rows,
-        )
+        return PartMoments(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property
-    def documents(self) -> int:
-        """Number of documents summed."""
-        return self.pooled[0].documents
+    def pooled(self) -> tuple[Moments, ...]:
+        """The pooled moments of each configuration."""
+        return tuple(Moments(self.documents, *of) for of in zip(self.pooled_total, self.pooled_outer, strict=True))
 
     def counts(self, configuration: int) -> np.ndarray:
         """Pairs of each class [class]."""
-        return np.asarray(self.pooled[configuration].total[COUNTS])
+        return np.asarray(self.pooled_total[configuration, COUNTS])
 
     def ratio(self, configuration: int, same: Sequence[PairClass] = PAIRED, *, corrected: bool = False) -> Estimate:
         """Mean attention of the `same` classes over that of different topics, with its clustered standard error."""
@@ -93,16 +96,12 @@ class PartMoments:
             [COUNTS.start + k for k in DIFFERENT],
         )
 
-    def matched(self, configuration: int, same: Sequence[PairClass] = PAIRED) -> Estimate:
-        """The same ratio with both classes reweighted to one distribution of the distance |i-j|."""
-        return self._matched(configuration, same, _BINS_START, NUM_BINS)
-
-    def frequency_matched(self, configuration: int, same: Sequence[PairClass] = PAIRED) -> Estimate:
-        """The same ratio with both classes reweighted to one joint distribution of the frequencies of both words."""
-        return self._matched(configuration, same, _BANDS_START, NUM_BAND_PAIRS)
-
-    def _matched(self, configuration: int, same: Sequence[PairClass], start: int, size: int) -> Estimate:
-        indices = [index for classes in (same, DIFFERENT) for index in _bins(classes, start, size)]
+    def matched(self, configuration: int, same: Sequence[PairClass] = PAIRED, *, by: Matching = "distance") -> Estimate:
+        """The same ratio with both classes reweighted to one distribution of the distance |i-j|, or to one joint
+        distribution of the frequencies of both words.
+        """
+        bins = (_BINS_START, NUM_BINS) if by == "distance" else (_BANDS_START, NUM_BAND_PAIRS)
+        indices = [index for classes in (same, DIFFERENT) for index in _bins(classes, *bins)]
         return matched_ratio(self.pooled[configuration], *indices)
 
     def head_ratios(
@@ -126,25 +125,6 @@ class PartMoments:
             effective = np.min([total**2 / outer[..., ix, :][..., ix].sum((-1, -2)) for ix, total in features], axis=0)
             error = np.sqrt(np.maximum(variance, 0) * effective / np.where(effective - 1 < 1e-9, np.nan, effective - 1))
         return ratio, error
-
-    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """For storage in an npz file."""
-        return {
-            f"{prefix}/documents": np.array(self.documents),
-            f"{prefix}/pooled_total": np.stack([m.total for m in self.pooled]),
-            f"{prefix}/pooled_outer": np.stack([m.outer for m in self.pooled]),
-            f"{prefix}/heads_total": self.heads_total,
-            f"{prefix}/heads_outer": self.heads_outer,
-            f"{prefix}/rows": self.rows,
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str) -> "PartMoments":
-        """The inverse of `arrays`."""
-        documents = int(arrays[f"{prefix}/documents"])
-        total, outer = arrays[f"{prefix}/pooled_total"], arrays[f"{prefix}/pooled_outer"]
-        pooled = tuple(Moments(documents, t, o) for t, o in zip(total, outer, strict=True))
-        return cls(pooled, arrays[f"{prefix}/heads_total"], arrays[f"{prefix}/heads_outer"], arrays[f"{prefix}/rows"])
 
 
 def rows_read(moments: Mapping[str, PartMoments]) -> tuple[dict[str, dict[str, int | float]], list[str]]:
@@ -181,8 +161,8 @@ def _bins(classes: Sequence[PairClass], start: int, size: int) -> tuple[np.ndarr
     return sums, sums + len(BINNED) * size
 
 
-@dataclass
-class DocumentSums:
+@dataclass(eq=False)
+class DocumentSums(ArrayFields):
     """Moments and word pairs per part of the model over `documents` documents.
 
     They are additive, but not to the last bit: equal bits need equal documents added in one order.
@@ -212,26 +192,6 @@ class DocumentSums:
         for name, pairs in other.word_pairs.items():
             self.word_pairs.setdefault(name, WordPairs()).merge(pairs)
         self.documents += other.documents
-
-    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """For storage in an npz file."""
-        arrays = {f"{prefix}/documents": np.array(self.documents)}
-        for name, moments in self.moments.items():
-            arrays |= moments.arrays(f"{prefix}/moments/{name}")
-        for name, pairs in self.word_pairs.items():
-            arrays |= pairs.arrays(f"{prefix}/word_pairs/{name}")
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str, parts: Iterable[str]) -> "DocumentSums":
-        """The inverse of `arrays`, for a model with these parts."""
-        found = cls(int(arrays[f"{prefix}/documents"]))
-        for name in parts:
-            if f"{prefix}/moments/{name}/documents" in arrays:
-                found.moments[name] = PartMoments.from_arrays(arrays, f"{prefix}/moments/{name}")
-            if f"{prefix}/word_pairs/{name}/key" in arrays:
-                found.word_pairs[name] = WordPairs.from_arrays(arrays, f"{prefix}/word_pairs/{name}")
-        return found
 
     def _add_moments(self, name: str, moments: PartMoments) -> None:
         self.moments[name] = self.moments[name] + moments if name in self.moments else moments

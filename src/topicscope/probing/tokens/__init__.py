@@ -8,11 +8,19 @@ from topicscope.probing.tokens.alignment import (
     align_units,
     word_token_ids,
 )
-from topicscope.probing.tokens.batches import CPU_TOKENS, Batch, make_batches, tokens_at_once
+from topicscope.probing.tokens.batches import (
+    CPU_TOKENS,
+    LATER,
+    Batch,
+    TokenWindows,
+    make_batches,
+    tokens_at_once,
+)
 from topicscope.probing.tokens.cache import Aligner, TokenCache, build_tokens, cache_key, tokens_of
 
 __all__ = [
     "CPU_TOKENS",
+    "LATER",
     "LATER_PIECE",
     "AlignedUnit",
     "Aligner",
@@ -20,6 +28,7 @@ __all__ = [
     "Coverage",
     "TokenCache",
     "TokenForm",
+    "TokenWindows",
     "align_units",
     "build_tokens",
     "cache_key",

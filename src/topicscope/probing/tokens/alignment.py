@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
 from topicscope.progress import Progress, SilentProgress, tracked
-from topicscope.text import Unit, WordSplitter, normalise_word, split_words
+from topicscope.text import Unit, Word, WordSplitter, normalise_word, split_words
 
 _TEXTS_PER_CALL = 128
 
@@ -48,13 +48,12 @@ class Spelling:
         self._tokenizer = tokenizer
         backend = tokenizer.backend_tokenizer
         self.unknown = tokenizer.unk_token_id
-        self._normaliser = backend.normalizer
-        self.token = lru_cache(maxsize=None)(lambda token_id: backend.decode([token_id], False).strip())
-        self.tokens = lru_cache(maxsize=100_000)(lambda ids: backend.decode(list(ids), False).strip())
+        self.tokens = lru_cache(maxsize=200_000)(lambda ids: backend.decode(list(ids), False).strip())
         self.word = lru_cache(maxsize=100_000)(self._normalised)
 
     def _normalised(self, word: str) -> str:
-        text = word if self._normaliser is None else self._normaliser.normalize_str(word)
+        normaliser = self._tokenizer.backend_tokenizer.normalizer
+        text = word if normaliser is None else normaliser.normalize_str(word)
         return str(text).replace("▁", " ").strip()
 
     def single_tokens(self, words: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
@@ -114,20 +113,14 @@ class Spelling:
             and all(token.special for token in backend.get_added_tokens_decoder().values())
         )
 
-    def fault(self, token_id: int, word: str) -> str | None:
-        """Why the token is not the word, or None where it is."""
-        if token_id == self.unknown:
-            return "unknown"
-        token = self.token(token_id)
-        if token == self.word(word):
-            return None
-        return "pieces" if token.startswith("##") else "drift"
-
-    def fault_of_several(self, token_ids: tuple[int, ...], word: str) -> str | None:
+    def fault(self, token_ids: tuple[int, ...], word: str) -> str | None:
         """Why the tokens together are not the word, or None where they are."""
         if self.unknown in token_ids:
             return "unknown"
-        return None if self.tokens(token_ids) == self.word(word) else "drift"
+        spelled = self.tokens(token_ids)
+        if spelled == self.word(word):
+            return None
+        return "pieces" if len(token_ids) == 1 and spelled.startswith("##") else "drift"
 
 
 LOST_REASONS = ("pieces", "merged", "unknown", "drift")
@@ -221,9 +214,8 @@ def align_units(
     """
     spelling = Spelling(tokenizer)
     aligned: list[AlignedUnit] = []
-    coverage = Coverage()
     if not units:
-        return aligned, coverage
+        return aligned, Coverage()
     encoded = tokenizer(
         [unit.text for unit in units],
         add_special_tokens=True,
@@ -235,21 +227,25 @@ def align_units(
         truncation=False,
         verbose=False,
     )
+    lost: Counter[str] = Counter()
+    words = empty = split = 0
     for i, unit in enumerate(units):
-        windows, counts = _align(
-            unit,
-            i,
-            encoded["input_ids"][i],
-            encoded["offset_mapping"][i],
-            encoded["special_tokens_mask"][i],
-            spelling,
-            splitter,
-            max_length,
-            merge=pieces == "merge",
-        )
+        found = splitter(unit.text)
+        ids, offsets, special = (encoded[name][i] for name in ("input_ids", "offset_mapping", "special_tokens_mask"))
+        windows, reasons = _align(unit, i, found, ids, offsets, special, spelling, max_length, merge=pieces == "merge")
         aligned += windows
-        coverage += counts
-    return aligned, coverage
+        lost.update(reasons)
+        words, empty, split = words + len(found), empty + (not windows), split + (len(windows) > 1)
+    return aligned, Coverage(
+        units=len(units),
+        empty_units=empty,
+        split_units=split,
+        windows=len(aligned),
+        tokens=sum(len(window.input_ids) for window in aligned),
+        words=words,
+        found=words - lost.total(),
+        lost={reason: lost[reason] for reason in LOST_REASONS},
+    )
 
 
 def word_token_ids(
@@ -279,7 +275,7 @@ def word_token_ids(
                     continue
                 reasons = []
                 for token in forms:
-                    reason = "pieces" if token is None else spelling.fault(token, word)
+                    reason = "pieces" if token is None else spelling.fault((token,), word)
                     if reason is None and token in taken:
                         reason = "same_token"
                     if reason is None:
@@ -298,21 +294,19 @@ def word_token_ids(
 def _align(
     unit: Unit,
     index: int,
+    words: Sequence[Word],
     ids: Sequence[int],
     offsets: Sequence[tuple[int, int]],
     special: Sequence[int],
     spelling: Spelling,
-    splitter: WordSplitter,
     max_length: int,
     *,
     merge: bool,
-) -> tuple[list[AlignedUnit], Coverage]:
+) -> tuple[list[AlignedUnit], Counter[str]]:
+    """The windows of a unit, and how many of its words were lost by reason."""
     content = [i for i, flag in enumerate(special) if not flag]
-    words = splitter(unit.text)
-    lost: Counter[str] = Counter()
     if not content:
-        lost["unknown"] += len(words)
-        return [], Coverage(units=1, empty_units=1, words=len(words), lost=_by_reason(lost))
+        return [], Counter(unknown=len(words))
     first, last = content[0], content[-1] + 1
     before, after = tuple(ids[:first]), tuple(ids[last:])
     body, spans = ids[first:last], [_trimmed(unit.text, *span) for span in offsets[first:last]]
@@ -324,6 +318,7 @@ def _align(
             expected="a window of hundreds of tokens",
             advice="check the tokenizer's model_max_length",
         )
+    lost: Counter[str] = Counter()
     at: list[str | None] = [None] * len(body)
     # The word that each token touches, so that no window is cut through it.
     touched: list[int | None] = [None] * len(body)
@@ -347,20 +342,11 @@ def _align(
         )
         for number, (start, end) in enumerate(_windows(touched, room))
     ]
-    counts = Coverage(
-        units=1,
-        split_units=int(len(windows) > 1),
-        windows=len(windows),
-        tokens=sum(len(window.input_ids) for window in windows),
-        words=len(words),
-        found=len(words) - sum(lost.values()),
-        lost=_by_reason(lost),
-    )
-    return windows, counts
+    return windows, lost
 
 
 def _fault(
-    word: Any,
+    word: Word,
     tokens: Sequence[int],
     body: Sequence[int],
     spans: Sequence[tuple[int, int]],
@@ -378,10 +364,10 @@ def _fault(
     if not inside and ids != (spelling.unknown,):
         return "merged"
     # The span may also be shorter, where the normaliser removed a mark at the end; the spelling decides.
-    return spelling.fault(ids[0], word.text) if len(ids) == 1 else spelling.fault_of_several(ids, word.text)
+    return spelling.fault(ids, word.text)
 
 
-def _overlapping(words: Sequence[Any], spans: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+def _overlapping(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
     """For each word the tokens that share a character with it; both are in the order of the text."""
     starts = [start for start, _ in spans]
     for word in words:
@@ -417,7 +403,3 @@ def _windows(touched: Sequence[int | None], room: int) -> Iterator[tuple[int, in
         end = cut if cut > start else end
         yield start, end
         start = end
-
-
-def _by_reason(lost: Mapping[str, int]) -> dict[str, int]:
-    return {reason: lost.get(reason, 0) for reason in LOST_REASONS}

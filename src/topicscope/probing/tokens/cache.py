@@ -1,23 +1,11 @@
-"""Tokenise once: the aligned windows of a corpus as plain arrays on disk, of which a pass maps what it reads.
+"""Tokenise once: the aligned windows of a corpus in one Arrow file on disk, of which a pass reads what it needs.
 
-A folder holds
+A folder holds `tokens.arrow`: one row a window, with the columns of `SCHEMA`, those of one document together wherever
+its rows stood in the corpus. The metadata of its schema hold the vocabulary with its counts, where documents end, and
+what was left out; these alone are held in memory. A file whose writer was killed has no end and is no Arrow file.
 
-    input_ids.npy   uint32 [token]     the windows one after another
-    words.npy       int32 [token]      index into words.json, -1 where the token is no word
-    ends.npy        int64 [window]     where each window ends in the two
-    unit.npy, window.npy  int64, int32 [window]  as in `AlignedUnit`
-    run.npy         int64 [window]     the run of rows with one document id that the window belongs to
-    order.npy       int64 [window]     the windows with those of one document together, wherever its rows stood
-    ids.npy, id_ends.npy  uint8 [byte], int64 [run]  the document ids in UTF-8
-    document_ends.npy  int64 [document]  where the windows of each document end in that order
-    words.json, header.json            the vocabulary; counts and what the cache was made of
-
-Nothing of it is held in memory but the vocabulary. A cache is kept between runs, under a name that holds everything it
-was made of, where making it took a while; the least recently used ones go when all together are too large.
-
-Arrays on disk that grow: what a `TokenCache` is written with, in plain .npy files.
-
-Tokenise a corpus block by block, here or by others, into the arrays of a `TokenCache`.
+A cache is kept between runs, under a name that holds everything it was made of, where making it took a while; the least
+recently used ones go when all together are too large.
 """
 
 import hashlib
@@ -28,107 +16,39 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from importlib import metadata
-from itertools import islice
+from importlib.metadata import version
+from itertools import islice, pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Protocol, overload, runtime_checkable
+from typing import Literal, Protocol, overload, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
-from topicscope.errors import InputError, RunError
+from topicscope.errors import RunError
 from topicscope.probing.config import ProbeOptions
 from topicscope.probing.tokens.alignment import AlignedUnit, Coverage, align_units
+from topicscope.probing.tokens.batches import LATER, NO_WORD, TokenWindows
 from topicscope.progress import Progress
-from topicscope.records import NUMBERS_VERSION, TOKENS, TemporaryFolder, cache_folder, read_json, write_json
+from topicscope.records import NUMBERS_VERSION, TOKENS, TemporaryFolder, cache_folder
 from topicscope.text import Corpus, Unit, UnitCounts, UnitReader, WordSplitter, split_words
 
-NO_WORD = -1
-
-
-def open_array(path: Path) -> np.ndarray:
-    """The array of an .npy file, mapped from disk where there is anything to map."""
-    # An empty file cannot be mapped.
-    array: np.ndarray = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)
-    return array
-
-
-class Columns:
-    """The arrays of a cache while they grow."""
-
-    def __init__(self, folder: Path) -> None:
-        kinds = {"input_ids": "uint32", "words": "int32", "ends": "int64", "unit": "int64", "window": "int32"}
-        kinds |= {"run": "int64", "ids": "uint8", "id_ends": "int64", "digests": "S16"}
-        self._files = {name: _GrowingArray(folder / f"{name}.npy", np.dtype(kind)) for name, kind in kinds.items()}
-        self._tokens, self._id_bytes, self._runs = 0, 0, 0
-        self._document_id: str | None = None
-
-    def __enter__(self) -> "Columns":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for file in self._files.values():
-            file.close()
-
-    def run_of(self, unit: Unit) -> int:
-        """The number of the unit's run of rows; a new one where the id differs from that of the unit before."""
-        if unit.document_id != self._document_id:
-            self._document_id, self._runs = unit.document_id, self._runs + 1
-            name = unit.document_id.encode("utf-8")
-            self._id_bytes += len(name)
-            self._files["ids"].append(np.frombuffer(name, np.uint8))
-            self._files["id_ends"].append([self._id_bytes])
-            self._files["digests"].append([hashlib.blake2b(name, digest_size=16).digest()])
-        return self._runs - 1
-
-    def append(
-        self, aligned: Sequence[AlignedUnit], first_unit: int, runs: Sequence[int], vocabulary: dict[str, int]
-    ) -> None:
-        """Add the windows of one block of units."""
-        codes = [
-            NO_WORD if word is None else vocabulary.setdefault(word, len(vocabulary))
-            for window in aligned
-            for word in window.words
-        ]
-        lengths = [len(window.input_ids) for window in aligned]
-        self._files["input_ids"].append([token for window in aligned for token in window.input_ids])
-        self._files["words"].append(codes)
-        self._files["ends"].append(self._tokens + np.cumsum(lengths, dtype=np.int64))
-        self._files["unit"].append([first_unit + window.unit for window in aligned])
-        self._files["window"].append([window.window for window in aligned])
-        self._files["run"].append([runs[window.unit] for window in aligned])
-        self._tokens += sum(lengths)
-
-
-class _GrowingArray:
-    """A one-dimensional .npy file that is appended to; numpy leaves room in the header for the length to grow."""
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        self._dtype, self._length = dtype, 0
-        self._stream = open(path, "wb", buffering=1 << 16)  # noqa: SIM115 - closed by `Columns`
-        self._write_header()
-        self._header = self._stream.tell()
-
-    def append(self, values: Sequence[Any] | np.ndarray) -> None:
-        array = np.asarray(values, dtype=self._dtype)
-        self._stream.write(array.tobytes())
-        self._length += len(array)
-
-    def close(self) -> None:
-        self._stream.seek(0)
-        self._write_header()
-        assert self._stream.tell() == self._header
-        self._stream.close()
-
-    def _write_header(self) -> None:
-        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._length,)}
-        np.lib.format.write_array_header_1_0(self._stream, header)
-
-
+FILE, FORMAT = "tokens.arrow", 2
 UNITS_PER_BLOCK = 1024
+# Windows of one record batch, all of which are read where one is wanted.
+ROWS = 256
+KEPT_TOKENS = 500_000  # fewer are tokenised again in seconds
+KEPT_BYTES = 20_000_000_000
+# words: numbers of the vocabulary, or as in `TokenWindows`.
+SCHEMA = pa.schema(
+    {
+        "document_id": pa.string(),
+        "unit": pa.int64(),
+        "window": pa.int32(),
+        "input_ids": pa.list_(pa.uint32()),
+        "words": pa.list_(pa.int32()),
+    }
+)
 
 
 @runtime_checkable
@@ -156,10 +76,9 @@ def build_tokens(
     progress: Progress,
     aligner: Aligner | None,
 ) -> None:
-    """Write the windows of a corpus into `folder`; see `token_cache` for the files and `tokens_of` for the errors."""
+    """Write the windows of a corpus into `folder`; see `tokens_of` for the errors."""
     reader = UnitReader(corpus, options.unit, options.language, progress, splitter=splitter)
     units = reader.units() if options.max_units is None else iter(reader.sample(options.max_units, options.seed))
-    coverage, vocabulary = Coverage(), dict[str, int]()
     waiting = deque[list[Unit]]()
 
     def blocks() -> Iterator[list[Unit]]:
@@ -167,128 +86,169 @@ def build_tokens(
             waiting.append(block)
             yield block
 
-    with Columns(folder) as columns:
-        number = 0
-        if aligner is None or splitter is not split_words:
-            found: Iterator[tuple[list[AlignedUnit], Coverage]] = (
-                align_units(tokenizer, block, splitter=splitter, max_length=max_length, pieces=options.pieces)
-                for block in blocks()
-            )
-        else:
-            found = aligner.align(tokenizer, blocks(), max_length=max_length, pieces=options.pieces)
+    if aligner is None or splitter is not split_words:
+        found: Iterator[tuple[list[AlignedUnit], Coverage]] = (
+            align_units(tokenizer, block, splitter=splitter, max_length=max_length, pieces=options.pieces)
+            for block in blocks()
+        )
+    else:
+        found = aligner.align(tokenizer, blocks(), max_length=max_length, pieces=options.pieces)
+
+    # In the order of the corpus first, where rows of one document may stand apart.
+    unordered = folder / "unordered.arrow"
+    coverage, vocabulary, word_counts = Coverage(), dict[str, int](), np.zeros(0, dtype=np.int64)
+    runs, run_of_window, starts, first_unit = _Runs(), [np.zeros(0, dtype=np.int64)], [0], 0
+    with pa.OSFile(str(unordered), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         for aligned, counts in found:
-            block = waiting.popleft()
-            runs = [columns.run_of(unit) for unit in block]
+            block, windows = waiting.popleft(), TokenWindows.of(aligned)
+            numbers = [vocabulary.setdefault(word, len(vocabulary)) for word in windows.vocabulary]
+            words = np.array([*numbers, LATER, NO_WORD])[windows.words]
+            writer.write_batch(_record_batch(windows, words, first_unit))
+            occurrences = np.bincount(words[words >= 0], minlength=len(vocabulary))
+            occurrences[: len(word_counts)] += word_counts
+            word_counts = occurrences
+            run_of_window.append(np.array([runs.number(unit.document_id) for unit in block])[windows.unit])
+            starts.append(starts[-1] + len(windows))
             coverage += counts
-            columns.append(aligned, number, runs, vocabulary)
-            number += len(block)
-    documents = _group(folder)
-    reader.counts.documents_kept = len(np.unique(documents))
-    windows = open_array(folder / "run.npy")
-    write_json(folder / "words.json", list(vocabulary))
-    header = {
-        "unit_counts": asdict(reader.counts),
-        "coverage": coverage.as_dict(),
-        "windows": len(windows),
-        "documents": len(np.unique(documents[windows])),
+            first_unit += len(block)
+    document_of_run = runs.documents()
+    reader.counts.documents_kept = len(np.unique(document_of_run))
+    document = document_of_run[np.concatenate(run_of_window)]
+    order = np.argsort(document, kind="stable")
+    header = {"unit_counts": asdict(reader.counts), "coverage": coverage.as_dict(), "words": list(vocabulary)}
+    metadata = {
+        "header": json.dumps(header).encode(),
+        "word_counts": word_counts.tobytes(),
+        "document_ends": (np.flatnonzero(np.diff(document[order], append=-1)) + 1).tobytes(),
     }
-    write_json(folder / "header.json", header)
+    rows = _Rows(unordered, np.array(starts))
+    with (
+        pa.OSFile(str(folder / FILE), "wb") as file,
+        pa.ipc.new_file(file, SCHEMA.with_metadata(metadata)) as writer,
+    ):
+        for start in range(0, len(order), ROWS):
+            writer.write_table(rows.take(order[start : start + ROWS]).combine_chunks())
+    unordered.unlink()
 
 
-def _group(folder: Path) -> np.ndarray:
-    """Write order.npy and document_ends.npy; returns the document of each run, numbered by first appearance."""
-    digests = np.load(folder / "digests.npy")
-    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
-    documents = first[inverse]  # the first run of the same id
-    runs = open_array(folder / "run.npy")
-    order = np.argsort(documents[runs], kind="stable")
-    np.save(folder / "order.npy", order)
-    grouped = documents[runs][order]
-    np.save(folder / "document_ends.npy", np.flatnonzero(np.diff(grouped, append=-1)) + 1)
-    (folder / "digests.npy").unlink()
-    return np.asarray(documents)
+class _Runs:
+    """Numbers runs of units with one document id, and remembers of each id as much as tells it from others."""
+
+    def __init__(self) -> None:
+        self._document_id: str | None = None
+        self._digests = bytearray()
+
+    def number(self, document_id: str) -> int:
+        """The number of the run that a unit belongs to, given in order."""
+        if document_id != self._document_id:
+            self._document_id = document_id
+            self._digests += hashlib.blake2b(document_id.encode("utf-8"), digest_size=16).digest()
+        return len(self._digests) // 16 - 1
+
+    def documents(self) -> np.ndarray:
+        """The document of each run: the first run of the same id."""
+        _, first, inverse = np.unique(np.frombuffer(self._digests, "S16"), return_index=True, return_inverse=True)
+        return np.asarray(first[inverse])
 
 
-KEPT_TOKENS = 500_000  # fewer are tokenised again in seconds
-KEPT_BYTES = 20_000_000_000
+def _record_batch(windows: TokenWindows, words: np.ndarray, first_unit: int) -> pa.RecordBatch:
+    ends = np.append(0, np.cumsum(windows.lengths)).astype(np.int32)
+    columns = [
+        pa.array(windows.document_ids, pa.string()),
+        pa.array(windows.unit + first_unit, pa.int64()),
+        pa.array(windows.window.astype(np.int32)),
+        pa.ListArray.from_arrays(ends, windows.input_ids.astype(np.uint32)),
+        pa.ListArray.from_arrays(ends, words.astype(np.int32)),
+    ]
+    return pa.record_batch(columns, schema=SCHEMA)
+
+
+class _Rows:
+    """The rows of an Arrow file, read from disk in record batches: nothing is mapped into this process's memory.
+
+    starts [batch]: the first row of each record batch.
+    """
+
+    def __init__(self, path: Path, starts: np.ndarray) -> None:
+        self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
+        self._starts = starts
+
+    def read(self, start: int, stop: int) -> pa.Table:
+        """Rows `start` to `stop`."""
+        first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
+        table = pa.Table.from_batches([self._reader.get_batch(number) for number in range(first, last + 1)])
+        return table.slice(start - int(self._starts[first]), stop - start)
+
+    def take(self, rows: np.ndarray) -> pa.Table:
+        """Rows by number, in this order."""
+        cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+        return pa.concat_tables([self.read(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts)])
 
 
 class TokenCache(Sequence[AlignedUnit]):
     """The windows of a corpus, those of one document together; every access reads from disk.
 
     words: the words of the text that are tokens, in the order of the text. unit_counts, coverage: what was left out.
-    documents: how many have at least one window.
+
+    Raises:
+        ValueError, KeyError, OSError: there is no whole file in the folder.
     """
 
     def __init__(self, folder: Path, owner: TemporaryFolder | None = None) -> None:
-        header = read_json(folder / "header.json")
-        self.folder = folder
-        self.words: tuple[str, ...] = tuple(read_json(folder / "words.json"))
+        self.folder, self._owner = folder, owner
+        with pa.OSFile(str(folder / FILE)) as file:
+            metadata = pa.ipc.open_file(file).schema.metadata
+        header = json.loads(metadata[b"header"])
+        self.words: tuple[str, ...] = tuple(header["words"])
         self.unit_counts = UnitCounts(**header["unit_counts"] | {"warnings": tuple(header["unit_counts"]["warnings"])})
         self.coverage = Coverage(**header["coverage"])
-        self.documents: int = header["documents"]
-        self._windows: int = header["windows"]
-        self._owner = owner  # a temporary folder lives as long as this object
+        self._word_counts = np.frombuffer(metadata[b"word_counts"], dtype=np.int64)
+        self._document_ends = np.frombuffer(metadata[b"document_ends"], dtype=np.int64)
+        self._rows = _Rows(folder / FILE, np.arange(0, len(self), ROWS))
+        with suppress(OSError):
+            os.utime(folder)  # in use: see `prune`
 
     def __len__(self) -> int:
-        return self._windows
+        return int(self._document_ends[-1]) if len(self._document_ends) else 0
+
+    @property
+    def documents(self) -> int:
+        """How many documents have at least one window."""
+        return len(self._document_ends)
 
     @overload
     def __getitem__(self, index: int) -> AlignedUnit: ...
-
     @overload
-    def __getitem__(self, index: slice) -> list[AlignedUnit]: ...
-
-    def __getitem__(self, index: int | slice) -> AlignedUnit | list[AlignedUnit]:
-        if isinstance(index, slice):
-            return self._read(range(*index.indices(len(self))))
-        return self._read(range(len(self))[index : index + 1 or None])[0]
+    def __getitem__(self, index: slice) -> TokenWindows: ...
+    def __getitem__(self, index: int | slice) -> AlignedUnit | TokenWindows:
+        places = range(len(self))[index]
+        if isinstance(places, int):
+            return self._read(places, places + 1)[0]
+        assert places.step == 1, "windows are read one after another"
+        return self._read(places.start, max(places.start, places.stop))
 
     def word_counts(self) -> np.ndarray:
         """How often each of `words` occurs, int64 [word]."""
-        counts = np.zeros(len(self.words), dtype=np.int64)
-        codes = self._map("words")
-        for start in range(0, len(codes), 1 << 20):
-            some = np.asarray(codes[start : start + (1 << 20)])
-            counts += np.bincount(some[some >= 0], minlength=len(counts))
-        return counts
+        return self._word_counts
 
     def document_ends(self) -> np.ndarray:
         """Where the windows of each document end, int64 [document], ascending."""
-        return np.asarray(self._map("document_ends"))
+        return self._document_ends
 
-    def is_whole(self) -> bool:
-        """Whether every array has the length that it should have."""
-        tokens = {self.coverage.tokens, *(len(self._map(name)) for name in ("input_ids", "words"))}
-        windows = {len(self), *(len(self._map(name)) for name in ("ends", "unit", "window", "run", "order"))}
-        whole = len(tokens) == len(windows) == 1 and len(self._map("document_ends")) == self.documents
-        return whole and len(self._map("ids")) == int(self._map("id_ends")[-1:].sum())
-
-    def _read(self, places: range) -> list[AlignedUnit]:
-        # Mapped anew on each call: pages once touched would otherwise count as this process's memory for good.
-        ids, words, ends = self._map("input_ids"), self._map("words"), self._map("ends")
-        units, windows, runs = self._map("unit"), self._map("window"), self._map("run")
-        id_bytes, id_ends = self._map("ids"), self._map("id_ends")
-        with suppress(OSError):
-            os.utime(self.folder)  # in use: see `prune`
-        found = []
-        for w in self._map("order")[places.start : places.stop : places.step].tolist():
-            tokens = slice(int(ends[w - 1]) if w else 0, int(ends[w]))
-            run = int(runs[w])
-            name = id_bytes[int(id_ends[run - 1]) if run else 0 : int(id_ends[run])]
-            found.append(
-                AlignedUnit(
-                    document_id=name.tobytes().decode("utf-8"),
-                    unit=int(units[w]),
-                    window=int(windows[w]),
-                    input_ids=tuple(ids[tokens].tolist()),
-                    words=tuple(None if c == NO_WORD else self.words[c] for c in words[tokens].tolist()),
-                )
-            )
-        return found
-
-    def _map(self, name: str) -> np.ndarray:
-        return open_array(self.folder / f"{name}.npy")
+    def _read(self, start: int, stop: int) -> TokenWindows:
+        if start == stop:
+            return TokenWindows.of([])
+        table = self._rows.read(start, stop).combine_chunks()
+        column = {name: table.column(name).chunk(0) for name in table.column_names}
+        return TokenWindows(
+            input_ids=column["input_ids"].flatten().to_numpy().astype(np.int64),
+            words=column["words"].flatten().to_numpy().astype(np.int64),
+            lengths=column["words"].value_lengths().to_numpy().astype(np.int64),
+            document_ids=tuple(column["document_id"].to_pylist()),
+            unit=column["unit"].to_numpy(),
+            window=column["window"].to_numpy(),
+            vocabulary=self.words,
+        )
 
 
 def tokens_of(
@@ -314,7 +274,7 @@ def tokens_of(
     root = cache_folder() / "tokens" if folder is None else folder.parent
     # A splitter of one's own has no name that says what it does.
     key = cache_key(tokenizer, corpus, options, max_length) if splitter is split_words else None
-    kept = folder or (root / key if key is not None else None)
+    kept = folder or (root / f"{key}-{FORMAT}" if key is not None else None)
     if kept is not None and kept.is_dir():
         found = _usable(kept)
         if found is not None:
@@ -345,13 +305,10 @@ def tokens_of(
 def _usable(folder: Path) -> TokenCache | None:
     """The cache in a folder; one that is damaged is removed."""
     try:
-        cache = TokenCache(folder)
-        if cache.is_whole():
-            return cache
-    except (OSError, ValueError, KeyError, TypeError, InputError):
-        pass
-    TOKENS.remove(folder)
-    return None
+        return TokenCache(folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        TOKENS.remove(folder)
+        return None
 
 
 def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: ProbeOptions, max_length: int) -> str:
@@ -364,7 +321,7 @@ def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: Probe
         "pieces": options.pieces,
         "max_length": max_length,
         "numbers_version": NUMBERS_VERSION,
-        "libraries": [metadata.version(name) for name in ("tokenizers", "sentencex", "regex")],
+        "libraries": [version(name) for name in ("tokenizers", "sentencex", "regex")],
     }
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:32]
 
