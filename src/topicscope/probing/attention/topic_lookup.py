@@ -44,18 +44,16 @@ class TopicLookup:
             has_topic |= membership.any(1)
         self._bands = _bands(self.counts, has_topic)
 
-<<<<<<< HEAD
     @classmethod
     def without_topics(cls, words: Sequence[str]) -> "TopicLookup":
         """The numbers of these words alone: no word has a topic."""
         return cls([Configuration(None, 0, TopicAssignment(1, None, "drop", (), (), None, 0, 0, ()))], words)
-=======
+
     def codes(self, vocabulary: tuple[str, ...]) -> np.ndarray:
         """Word index of every word of a vocabulary, then -1 twice, for the codes of tokens that are no word."""
         if vocabulary is not self._numbered[0]:
             self._numbered = vocabulary, np.append(self.encode(vocabulary), [NOT_A_WORD, NOT_A_WORD])
         return self._numbered[1]
->>>>>>> h-numbers
 
     def encode(self, words: Sequence[str | None]) -> np.ndarray:
         """Word index of every token [position] (int64), -1 where the token is no word."""
