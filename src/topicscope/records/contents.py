@@ -209,7 +209,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-PAGE, PARTS = "report.html", "parts"
+PAGE = "report.html"
 _PASS = ("documents-#.parquet", "state.safetensors")
 _TOKENS = ("*.arrow", "*.npy", "header.json", "words.json")  # the last three: of older caches
 
@@ -226,12 +226,7 @@ _RUN = (
     *("recipe.json", "manifest.json", "history.jsonl", "weights.safetensors", "snapshots.npz", "summary.json", PAGE),
     *("checkpoint.json", "checkpoint-#.safetensors"),
 )
-RUN = Layout(
-    "topicscope train",
-    ("summary.json", "recipe.json"),
-    (*_RUN, *Layout("", (), _RUN).below(f"{PARTS}/seeds-#-#")),
-)
-RUN_PARTS = Layout("seeds of a run", (), Layout("", (), _RUN).below("seeds-#-#"), listed=False)
+RUN = Layout("topicscope train", ("summary.json", "recipe.json"), _RUN)
 SWEEP = Layout(
     "topicscope sweep",
     ("sweep.json",),
@@ -245,7 +240,6 @@ REPRODUCTION = Layout(
 )
 MODEL = Layout("a model", ("checkpoint.json",), ("*.json", "*.txt", "*.safetensors"))
 SHARD = Layout("shard of a pass", (), _PASS, listed=False)
-RUN_LOCKS = Layout("locks of runs", (), (f"*/{LOCK}",), listed=False)
 TOKENS = Layout("token cache", (), _TOKENS, listed=False)
 
 
