@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         REPRODUCTION,
         RUN,
         SERIES,
-        SHARD,
         SWEEP,
         TOKENS,
     )
@@ -87,7 +86,6 @@ __all__ = [
     "RUN",
     "SCHEMA_VERSION",
     "SERIES",
-    "SHARD",
     "SNAPSHOTS",
     "SUMMARY",
     "SWEEP",

@@ -210,7 +210,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 PAGE = "report.html"
-_PASS = ("documents-#.parquet", "state.safetensors")
+_PASS = ("documents-#.parquet", "state.safetensors", "shard-#.safetensors")
 _TOKENS = ("*.arrow", "*.npy", "header.json", "words.json")  # the last three: of older caches
 
 PROBE = Layout(
@@ -239,7 +239,6 @@ REPRODUCTION = Layout(
     ("claims.json", "manifest.json", "reproduction.html", "finished/*.json", "figures/*"),
 )
 MODEL = Layout("a model", ("checkpoint.json",), ("*.json", "*.txt", "*.safetensors"))
-SHARD = Layout("shard of a pass", (), _PASS, listed=False)
 TOKENS = Layout("token cache", (), _TOKENS, listed=False)
 
 
@@ -251,9 +250,7 @@ PROBE_WORK = _work(
     PROBE.name,
     (
         "topics-#.npz",
-        *(f"{folder}/{name}" for folder in ("tokens", "topicscope-*") for name in _TOKENS),
         *(f"{folder}/{name}" for folder in ("model", "control-#", "sinks") for name in _PASS),
-        *(f"{folder}/shard-#.*/{name}" for folder in ("model", "control-#", "sinks") for name in _PASS),
         *PROBE.below("result"),
     ),
 )
