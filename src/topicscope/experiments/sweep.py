@@ -147,8 +147,8 @@ def _unpacked(files: Mapping[str, bytes]) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def _packed(point: Point, folder: Path) -> dict[str, bytes]:
-    """The files that the recipe of a point names, for another machine.
+def _packed(point: Point, folder: Path, known: dict[str, bytes]) -> dict[str, bytes]:
+    """The files that the recipe of a point names, for another machine; known: those that were read before.
 
     Raises:
         InputError: a file that does not lie beside the recipe, or below it.
@@ -164,7 +164,9 @@ def _packed(point: Point, folder: Path) -> dict[str, bytes]:
                 where=str(folder),
                 advice="copy the file beside the recipe",
             )
-    return {name: (folder / name).read_bytes() for name in names}
+        if name not in known:
+            known[name] = (folder / name).read_bytes()
+    return {name: known[name] for name in names}
 
 
 def _trained(recipe: Recipe, seeds: int, run: Path | None, key: str, command: str | None) -> RunRecord:
@@ -330,7 +332,7 @@ class _State:
         self, folder: Path | None, cluster: Runner | None, progress: Progress, kept: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Run what is not kept; Ctrl-C ends it."""
-        plan, there = self.plan, cluster is not None
+        plan, there, known = self.plan, cluster is not None, dict[str, bytes]()
         self.rows, self.kept = dict(kept), len(kept)
         jobs = [
             Job(
@@ -338,7 +340,7 @@ class _State:
                 (
                     point,
                     plan.folder.absolute(),
-                    _packed(point, plan.folder) if there else {},
+                    _packed(point, plan.folder, known) if there else {},
                     plan.spec.seeds,
                     None if folder is None or there else folder.absolute() / RUNS / point.id,
                     self.keep,

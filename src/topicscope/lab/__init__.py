@@ -14,7 +14,7 @@ from topicscope.lab.engine import check_device, check_engine
 from topicscope.lab.history import attention_scores, block_means, shares_topic
 from topicscope.lab.loop import train
 from topicscope.lab.parameters import Start, layer_name, shapes, start
-from topicscope.lab.recipe import Recipe, load_recipe, make_recipe
+from topicscope.lab.recipe import Recipe, load_recipe, make_recipe, parsed_override, put_field, read_toml
 from topicscope.lab.reduced import CountTensors, ReducedTransformer
 from topicscope.lab.stages import SEPARATION, Stages, find_stages
 from topicscope.lab.trainer import check_names
@@ -49,6 +49,9 @@ __all__ = [
     "load_recipe",
     "make_recipe",
     "masking_of",
+    "parsed_override",
+    "put_field",
+    "read_toml",
     "remove_checkpoint",
     "restore_optimizer",
     "save_checkpoint",
