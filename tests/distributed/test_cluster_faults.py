@@ -29,7 +29,9 @@ from topicscope.distributed import Cluster
 from topicscope.errors import RunError
 from topicscope.progress import SilentProgress
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+# Ray leaves files of a machine's logs open, where a machine is a part of this process.
+RAY_S_OWN = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.cluster, pytest.mark.long, *map(pytest.mark.filterwarnings, RAY_S_OWN)]
 POISON = "letter"  # a word of the tokenizer that no text of these tests has by chance
 DRIVER = """
 import json, sys

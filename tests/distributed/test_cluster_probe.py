@@ -159,3 +159,13 @@ def test_other_versions_are_named(
 def test_no_gpu_where_one_is_asked_for(ray: Any) -> None:
     with pytest.raises(InputError, match=r"(?s)no GPU.*--gpus-per-worker 2"), Cluster("auto", gpus_per_worker=2):
         pass
+
+
+def test_a_process_computes_on_the_gpu_of_its_task_not_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray, used = pytest.importorskip("ray"), list[int]()
+    monkeypatch.setattr(worker.torch.cuda, "set_device", used.append)
+    for given in (2, 0):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(given))  # as Ray does before each task
+        monkeypatch.setattr(ray, "get_gpu_ids", lambda given=given: [str(given)])
+        worker.call(worker.versions(), True, lambda: used.append(len(os.environ.get("CUDA_VISIBLE_DEVICES", ""))))
+    assert used == [2, 0, 0, 0]

@@ -32,7 +32,7 @@ from topicscope.experiments.closed_forms import add_theory, resolve
 from topicscope.experiments.sweep_config import SweepSpec, changed, load_spec, make_spec
 from topicscope.experiments.sweep_plan import OnError, Plan, Point, in_one_line, make_plan
 from topicscope.experiments.sweep_result import RECORD, STATUSES, SweepResult
-from topicscope.lab import Recipe, check_device, make_recipe, remove_checkpoint, train
+from topicscope.lab import Recipe, check_device, make_recipe, train
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import (
     LOCK,
@@ -325,6 +325,7 @@ class _State:
         self.plan, self.keep, self.metric, self.command = plan, keep, metric, command
         self.rows: dict[str, Mapping[str, Any]] = {}
         self.kept = 0
+        self.trained_there = False
         self.interrupted = False
         self.created = now()
 
@@ -332,17 +333,17 @@ class _State:
         self, folder: Path | None, cluster: Runner | None, progress: Progress, kept: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Run what is not kept; Ctrl-C ends it."""
-        plan, there, known = self.plan, cluster is not None, dict[str, bytes]()
-        self.rows, self.kept = dict(kept), len(kept)
+        plan, known = self.plan, dict[str, bytes]()
+        self.rows, self.kept, self.trained_there = dict(kept), len(kept), cluster is not None
         jobs = [
             Job(
                 point.id,
                 (
                     point,
                     plan.folder.absolute(),
-                    _packed(point, plan.folder, known) if there else {},
+                    _packed(point, plan.folder, known) if self.trained_there else {},
                     plan.spec.seeds,
-                    None if folder is None or there else folder.absolute() / RUNS / point.id,
+                    None if folder is None or self.trained_there else folder.absolute() / RUNS / point.id,
                     self.keep,
                     self.command,
                 ),
@@ -368,11 +369,10 @@ class _State:
         if folder is None or row["status"] == "failed":
             return row
         run = folder / RUNS / row["id"]
-        if record is None:
-            RUN.remove(run)
-        else:
+        if record is None or self.trained_there:
+            RUN.remove(run)  # with what a training that was stopped here has left
+        if record is not None:
             record.write(run)
-            remove_checkpoint(run)  # of an earlier training here, of which a cluster knows nothing
             RUN.write_list(run)
             row |= {"bytes": sum(file.stat().st_size for file in run.iterdir())}
         write_json(folder / ROWS / f"{row['id']}.json", row)
