@@ -168,7 +168,7 @@ CIRCUIT_NAMES: tuple[Circuit, ...] = ("OV", "QK")
 class CircuitResult(Result):
     """Same-topic minus different-topic means of every head's OV and QK circuit.
 
-    model: name and type. rows: see `circuit_table.circuit_rows`. notes: how to read them (what output embeddings were
+    model: name and type. rows: see `circuit_rows`. notes: how to read them (what output embeddings were
     used, what the scores leave out, the direct path); warnings: what a reader must know of these words and topics.
     """
 
