@@ -184,9 +184,8 @@ def test_result_as_tables_pictures_and_files(tmp_path):
     folder = result.save(tmp_path / "out")
     record = json.loads((folder / "circuits.json").read_text())
     assert len(record["rows"]) == len(result.rows)
-    assert {path.name for path in folder.iterdir()} == {
-        "circuits.json", "circuits.csv", "ov-encoder.png", "qk-encoder.png", "files.json",
-    }  # fmt: skip
+    assert {path.name for path in folder.iterdir()} == {"circuits.json", "circuits.csv", "files.json"}
+    assert set(result.pictures()) == {"ov-encoder.png", "qk-encoder.png"}
 
 
 def test_a_probe_holds_the_circuits(tmp_path):
@@ -198,7 +197,7 @@ def test_a_probe_holds_the_circuits(tmp_path):
     assert np.allclose(loaded.circuits["difference"], alone.rows["difference"], rtol=1e-14, atol=0)
     assert loaded.to_dict()["circuits"] == probed.to_dict()["circuits"]
     assert len(probed.to_dict()["circuits"]) == len(alone.table())
-    assert ">Circuits</h2>" in (tmp_path / "out" / "report.html").read_text()
+    assert ">Circuits</h2>" in loaded.page()
 
 
 def test_topics_that_cannot_be_used():

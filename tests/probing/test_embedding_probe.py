@@ -74,7 +74,7 @@ def test_a_result_says_it_on_the_command_line_and_reads_back(
     loaded = ProbeResult.load(result.save(tmp_path / "run"))
     assert loaded.embeddings["verdict"].tolist() == result.embeddings["verdict"].tolist()
     np.testing.assert_array_equal(loaded.embeddings["z_banded"], result.embeddings["z_banded"])
-    assert "co-occurrence</th>" in (tmp_path / "run" / "report.html").read_text()
+    assert "co-occurrence</th>" in loaded.page()
 
 
 @pytest.mark.parametrize("task", ["states in context", "random weights 2 of 3, states in context"])

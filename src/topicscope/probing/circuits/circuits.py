@@ -1,9 +1,7 @@
 """Static circuits: do a model's own matrices connect words of one topic? No text is read.
 
 Theorem 2 of the paper speaks of the blocks of W_V, Theorem 3 of W_K and W_Q. Their counterparts in a pretrained head
-are its OV and QK circuits between words (Elhage et al. 2021); see `circuit_weights` for what stands in them.
-
-OV and QK circuits by topic, for every configuration of topics, as a table.
+are its OV and QK circuits between words (Elhage et al. 2021); see `circuits.factors` for what stands in them.
 """
 
 import html
@@ -26,7 +24,7 @@ from topicscope.probing.attention import Configuration
 from topicscope.probing.circuits.factors import CircuitFactors, circuit_factors, layouts_of
 from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeOptions
 from topicscope.probing.hf import ModelView
-from topicscope.probing.inputs import FittedTopics, Given, TopicSource, configurations_of, read_topics, view_of
+from topicscope.probing.inputs import FittedTopics, TopicSource, configurations_of, read_topics, view_of
 from topicscope.probing.statistics import PairContrast, WordPairs, frequency_bands
 from topicscope.probing.tokens import word_token_ids
 from topicscope.records import CIRCUITS, Result, select, threshold_cell, write_json, write_text
@@ -69,9 +67,8 @@ def circuit_rows(
     if not known:
         return pd.DataFrame()
     ids = torch.tensor([found[word].token_id for word in known])
-    key_value = {part.name: [part.key_value_head(head) for head in part.heads] for part in view.parts}
-    heads = {part.name: part.heads for part in view.parts}
-    return _rows(circuit_factors(view, ids, output_embeddings), chosen, heads, key_value)
+    heads = {part.name: {head: part.key_value_head(head) for head in part.heads} for part in view.parts}
+    return _rows(circuit_factors(view, ids, output_embeddings), chosen, heads)
 
 
 def laboratory_rows(model: TopicTransformer, membership: Bool[np.ndarray, "word topic"]) -> pd.DataFrame:
@@ -80,9 +77,9 @@ def laboratory_rows(model: TopicTransformer, membership: Bool[np.ndarray, "word 
     With one-hot embeddings and one head, OV is W_V[written, attended] itself, whose blocks Theorem 2 gives. Positions,
     layer norms and the feed-forward sub-layer are not in it.
     """
-    heads = tuple(range(model.config.heads))
+    heads = {head: head for head in range(model.config.heads)}
     chosen = [_Chosen(None, 0, membership, None, 0)]
-    return _rows(_laboratory_factors(model, len(membership)), chosen, {"layer": heads}, {"layer": list(heads)})
+    return _rows(_laboratory_factors(model, len(membership)), chosen, {"layer": heads})
 
 
 class _Chosen:
@@ -114,29 +111,25 @@ class _Chosen:
 def _rows(
     factors: Iterable[CircuitFactors],
     chosen: Sequence[_Chosen],
-    heads: Mapping[str, Sequence[int]],
-    key_value: Mapping[str, Sequence[int]],
+    heads: Mapping[str, Mapping[int, int]],
 ) -> pd.DataFrame:
+    """heads: of each part, with the key-value head that each reads."""
     rows: list[dict[str, Any]] = []
     for found in factors:
         for words in chosen:
             if len(words.used) < 2:
                 continue
             left, right = found.left[:, words.used], found.right[:, words.used]
-            each = words.pairs.contrast(left, right)
             scale = len(left) if found.circuit == "QK" else 1
-            every = words.pairs.contrast(_side_by_side(left) / scale, _side_by_side(right))
+            # All heads side by side are the factors of their sum.
+            every = [x.swapaxes(0, 1).reshape(1, x.shape[1], -1) for x in (left / scale, right)]
             where = {"part": found.part, "place": found.place, "circuit": found.circuit, "layer": found.layer}
-            numbers = zip((*heads[found.part], ALL_HEADS), (*key_value[found.part], ALL_HEADS), strict=True)
-            for (head, shared), values in zip(numbers, (*_values(each), *_values(every)), strict=True):
-                rows.append(words.constant | where | {"head": head, "kv_head": shared} | values)
+            numbers = [*heads[found.part].items(), (ALL_HEADS, ALL_HEADS)]
+            values = [*_values(words.pairs.contrast(left, right)), *_values(words.pairs.contrast(*every))]
+            for (head, shared), row in zip(numbers, values, strict=True):
+                rows.append(words.constant | where | {"head": head, "kv_head": shared} | row)
     frame = pd.DataFrame(rows)
     return frame[[*_LEADING, *(c for c in frame if c not in _LEADING)]] if rows else frame
-
-
-def _side_by_side(x: Float[np.ndarray, "head word k"]) -> Float[np.ndarray, "one word all"]:
-    """Factors of the sum over heads."""
-    return np.asarray(x.swapaxes(0, 1).reshape(1, x.shape[1], -1))
 
 
 def _values(contrast: PairContrast) -> Iterator[dict[str, float]]:
@@ -175,7 +168,7 @@ CIRCUIT_NAMES: tuple[Circuit, ...] = ("OV", "QK")
 class CircuitResult(Result):
     """Same-topic minus different-topic means of every head's OV and QK circuit.
 
-    model: name and type. rows: see `circuit_table.circuit_rows`. notes: how to read them (what output embeddings were
+    model: name and type. rows: see `circuit_rows`. notes: how to read them (what output embeddings were
     used, what the scores leave out, the direct path); warnings: what a reader must know of these words and topics.
     """
 
@@ -331,13 +324,13 @@ def circuits(
     if isinstance(model, TopicTransformer):
         return _laboratory(model, topics)
     options = ProbeOptions.checked(threshold=tuple(threshold), overlap=overlap, language=language)
-    given = _given(topics)
-    configurations = configurations_of(_fitted(given), options)
+    fitted = _fitted(topics)
+    configurations = configurations_of(fitted, options)
     call = "topicscope.circuits(model, tokenizer, topics=…)"
     view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code, call=call)
     W_U = _head_of(model)
     layouts = layouts_of(view)
-    frequencies = _ranks(given) if frequencies is None else frequencies
+    frequencies = _ranks(fitted.topics) if frequencies is None else frequencies
     rows = circuit_rows(view, configurations, frequencies=frequencies, output_embeddings=W_U)
     _require_pairs(rows, configurations, view.name)
     notes = [_output_note(view, W_U)]
@@ -381,10 +374,8 @@ def _laboratory(model: TopicTransformer, topics: TopicSource | TopicModel) -> Ci
     return CircuitResult({"name": "laboratory", "type": "TopicTransformer"}, rows, notes)
 
 
-def _given(topics: TopicSource | TopicModel) -> Given:
-    if isinstance(topics, TopicModel):
-        topics = Topics(topics, {})
-    given = read_topics(topics)
+def _fitted(topics: TopicSource | TopicModel) -> FittedTopics:
+    given = read_topics(Topics(topics, {}) if isinstance(topics, TopicModel) else topics)
     if isinstance(given, int):
         raise InputError(
             "circuits need topics that are there already",
@@ -392,23 +383,14 @@ def _given(topics: TopicSource | TopicModel) -> Given:
             expected="a topics file, a matrix or a word list",
             advice="fit them: topicscope topics fit CORPUS --topics NUMBER --output topics.npz",
         )
-    return given
-
-
-def _fitted(given: Given) -> FittedTopics:
-    assert not isinstance(given, int)
     return FittedTopics((), given, {}) if isinstance(given, WordList) else FittedTopics(given, None, {})
 
 
-def _ranks(given: Given) -> dict[str, float] | None:
+def _ranks(topics: Sequence[Topics]) -> dict[str, float] | None:
     """Minus the rank of each word's frequency: topics fitted here list the most frequent word first."""
-    if (
-        isinstance(given, (int, WordList))
-        or not given
-        or not str(given[0].provenance.get("engine")).startswith("tomotopy")
-    ):
+    if not topics or not str(topics[0].provenance.get("engine")).startswith("tomotopy"):
         return None
-    return {word: -float(rank) for rank, word in enumerate(given[0].model.vocabulary.words)}
+    return {word: -float(rank) for rank, word in enumerate(topics[0].model.vocabulary.words)}
 
 
 def _head_of(model: str | PreTrainedModel | ModelView) -> torch.Tensor | None:

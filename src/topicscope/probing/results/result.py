@@ -71,7 +71,7 @@ class ProbeResult(Result):
     kept and dropped; warnings: what a reader must know; interrupted: the run was stopped and holds only what was done;
     moments: arrays by name, from which every attention figure follows; topics: one `Topics` per topic seed (empty
     for a labelled word list); circuits: OV and QK of every head for the first topic seed (see
-    `circuit_table.circuit_rows`), empty where a type's matrices are not known; embedding_map: similarities of words in
+    `circuits.circuit_rows`), empty where a type's matrices are not known; embedding_map: similarities of words in
     the order of their topics (see `embedding_map`), empty where there are none.
     """
 
