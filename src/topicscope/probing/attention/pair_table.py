@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from topicscope.probing.attention.positions import TokenPositions, pair_codes, text_positions
 from topicscope.probing.attention.topic_lookup import TopicLookup
 from topicscope.probing.hf import ModelView, PartSpec
-from topicscope.probing.tokens import AlignedUnit, make_batches, tokens_at_once
+from topicscope.probing.tokens import AlignedUnit, TokenWindows, make_batches, tokens_at_once
 from topicscope.topics import PairClass
 
 
@@ -79,9 +79,9 @@ class PairReader:
         classes: Sequence[PairClass] = tuple(PairClass),
     ) -> None:
         self._batches = []
-        rows = 0
-        for batch in make_batches(units, max_tokens=tokens_at_once(view.device)):
-            text = text_positions([units[i] for i in batch.unit_index], batch.attention_mask, lookup)
+        windows, rows = TokenWindows.of(units), 0
+        for batch in make_batches(windows, max_tokens=tokens_at_once(view.device)):
+            text = text_positions(windows.take(batch.unit_index), batch.attention_mask, lookup)
             document = document_of[list(batch.unit_index)]
             found = {part.name: _find(part, text, document, classes, rows) for part in view.parts}
             self._batches.append((batch, found))
