@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from probing import conformance, real_models  # noqa: E402 - only found from here on
-from topicscope.experiments import NotHereError  # noqa: E402
+from topicscope.experiments import ModelUnavailableError  # noqa: E402
 
 PAGE = ROOT / "docs" / "models.md"
 FAMILIES = (
@@ -58,7 +58,7 @@ def real_rows() -> list[list[str]]:
     for name in real_models.NAMES:
         try:
             found = real_models.measure(name)
-        except NotHereError as missing:
+        except ModelUnavailableError as missing:
             sys.stderr.write(f"{missing}\n")
             continue
         first = [found.label, found.kind, found.path, f"{found.library:.0e}"]

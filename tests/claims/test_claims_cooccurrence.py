@@ -11,12 +11,12 @@ from claims.sabotage import Untrained
 from topicscope.claims import co_occurrence, pair_attention
 from topicscope.claims.co_occurrence import (
     CLAIM,
-    Question,
-    expected_meetings,
+    PairRegression,
+    expected_cooccurrence,
     mean_log_attention,
 )
 from topicscope.claims.context import Context
-from topicscope.claims.pair_attention import Meetings, Sample
+from topicscope.claims.pair_attention import Cooccurrence, Sample
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shuffled_effects
 from topicscope.experiments import find_recipe, finite_value_matrix, infinite_value_matrix
 from topicscope.lab import law_of, masking_of, topic_model_of
@@ -92,7 +92,7 @@ def test_what_cannot_be_told_apart_is_unknown() -> None:
 
 
 def planted(rng, *, topic=0.0, co_occurrence=1.0, words=60, topics=12):
-    """A question on random topics: PMI that topics raise only in part, noise shared by the pairs of a word."""
+    """A regression on random topics: PMI that topics raise only in part, noise shared by the pairs of a word."""
     member = np.eye(topics, dtype=bool)[rng.integers(0, topics, words)]
     query, key = np.nonzero(~np.eye(words, dtype=bool))
     same = (member @ member.T)[query, key].astype(float)
@@ -101,7 +101,7 @@ def planted(rng, *, topic=0.0, co_occurrence=1.0, words=60, topics=12):
     place = rng.normal(size=(words, 3))
     pmi = same + noise[0][query, key]
     response = co_occurrence * pmi + topic * same + noise[1][query, key] + 0.3 * (place @ place.T)[query, key]
-    return Question(Pairs(query, key), response, (pmi,), member)
+    return PairRegression(Pairs(query, key), response, (pmi,), member)
 
 
 def test_a_planted_effect_is_found_and_one_of_co_occurrence_alone_is_not() -> None:
@@ -114,10 +114,10 @@ def test_a_planted_effect_is_found_and_one_of_co_occurrence_alone_is_not() -> No
         held = np.mean([abs(effect.value - topic) <= effect.error for effect in effects])
         assert 0.88 <= held <= 1.0
         # Without the control the very same data show an effect, though co-occurrence alone made it.
-    question = planted(rng)
-    plain = question.pairs.effect(question.response, question._same)
+    regression = planted(rng)
+    plain = regression.pairs.effect(regression.response, regression._same)
     assert plain.value - plain.error > 0
-    assert not question.same_topic().excludes_zero
+    assert not regression.same_topic().excludes_zero
 
 
 def test_pairs_taken_as_independent_would_be_too_sure() -> None:
@@ -131,7 +131,7 @@ def test_pairs_taken_as_independent_would_be_too_sure() -> None:
         query, key = np.nonzero(~np.eye(words, dtype=bool))
         taste = rng.normal(size=(words, topics))  # every word likes some topics, not more often its own
         response = taste[query, topic[key]] + taste[key, topic[query]]
-        found = Question(Pairs(query, key), response, (), member)
+        found = PairRegression(Pairs(query, key), response, (), member)
         effect = found.same_topic()
         x = found.pairs.without_levels(found._same)
         residual = found.pairs.without_levels(response) - effect.value * x
@@ -143,15 +143,15 @@ def test_pairs_taken_as_independent_would_be_too_sure() -> None:
 
 
 def test_shuffled_topics_give_nothing() -> None:
-    question = planted(np.random.default_rng(3), topic=1.0)
-    assert question.same_topic().excludes_zero
-    shuffled = question.shuffled(100, 0)
+    regression = planted(np.random.default_rng(3), topic=1.0)
+    assert regression.same_topic().excludes_zero
+    shuffled = regression.shuffled(100, 0)
     assert abs(np.mean([effect.value for effect in shuffled])) < 0.1
     row = coverage_row("shuffled", "x", shuffled)
     assert answers([row]) == {"shuffled": True}
     assert answers([coverage_row("shuffled", "x", [Effect(1.0, 0.1, 9, 9)] * 4)]) == {"shuffled": False}
     assert answers([coverage_row("shuffled", "x", [Effect(np.nan, np.nan, 9, 9)] * 4)]) == {"shuffled": False}
-    dealt = shuffled_effects(question.pairs.partial(question.response), question.membership, 2, 0)
+    dealt = shuffled_effects(regression.pairs.partial(regression.response), regression.membership, 2, 0)
     assert dealt[0].value != dealt[1].value
 
 
@@ -177,7 +177,7 @@ def test_expected_co_occurrence_is_that_of_drawn_documents() -> None:
     for _ in range(40):  # two positions of each document
         a, b = (first + rng.integers(0, documents.lengths) for _ in range(2))
         np.add.at(found, (documents.words[a] - 1, documents.words[b] - 1), 1 * (a != b))
-    expected = expected_meetings(recipe)
+    expected = expected_cooccurrence(recipe)
     assert expected.sum() == pytest.approx(1)
     topic = topic_model.phi.argmax(axis=0)
     blocks = np.eye(10)[topic]
@@ -217,7 +217,7 @@ class FollowsCoOccurrence(Quicker):
 
     def train(self, name, *overrides, seeds=None):
         record = super().train(name, *overrides, "training.steps=1", "training.stages=[]", seeds=seeds)
-        expected = expected_meetings(find_recipe(name))
+        expected = expected_cooccurrence(find_recipe(name))
         logs = np.pad(np.log(expected / np.outer(expected.sum(axis=0), expected.sum(axis=1))), ((1, 0), (1, 0)))
         rng = np.random.default_rng(0)
         matrices = []
@@ -313,7 +313,7 @@ def make_sample(topic, co_occurrence=0.3, seed=0):
         weight = np.exp(0.8 * kinship[start] + 1.0 * taste[start])
         drawn.append(rng.choice(words, 12, replace=False, p=weight / weight.sum()))
         texts.append(" ".join(names[i] for i in drawn[-1]))
-    meetings = Meetings.of(texts, names)
+    meetings = Cooccurrence.of(texts, names)
     for number, text in enumerate(drawn):
         for a, b in itertools.permutations(range(len(text)), 2):
             query.append(text[a])
@@ -359,7 +359,7 @@ def test_planted_text(topic) -> None:
 
 def test_meetings_against_a_loop() -> None:
     texts = ["A b, c. a", "B c?", "c", "d e a"]
-    found = Meetings.of(texts, ["a", "b", "c"])
+    found = Cooccurrence.of(texts, ["a", "b", "c"])
     query, key = map(np.ravel, np.indices((3, 3)))
     sets = [set("abc"), set("bc"), set("c"), set("a")]
     expected = [sum({"abc"[q], "abc"[k]} <= s for s in sets) for q, k in zip(query, key, strict=True)]

@@ -14,11 +14,11 @@ import torch
 import tiny
 from topicscope.claims import ClaimResult, pretrained_table, reproduce
 from topicscope.claims.context import Context
-from topicscope.claims.pretrained_table import Reading, Size, TableRecipe, rows_without, table_recipe
+from topicscope.claims.pretrained_table import ProbeSettings, Size, TableRecipe, rows_without, table_recipe
 from topicscope.claims.reproduce import Reproduction, claim_key
 from topicscope.cli import run
 from topicscope.errors import InputError
-from topicscope.experiments import NotHereError, SmallBert, paper_models, sources_of
+from topicscope.experiments import ModelUnavailableError, SmallBert, paper_models, sources_of
 from topicscope.experiments import models as pretrained_models
 from topicscope.experiments.models import from_hub
 from topicscope.probing.hf import load_model
@@ -31,7 +31,7 @@ CLAIM = pretrained_table.CLAIM
 T, v = 5, 6
 _LETTERS = "bcdfghklmnprstvz"
 NAMES = tuple(f"{a}o{b}a{a}" for a in _LETTERS for b in _LETTERS)[: T * v]
-READING = Reading(threshold=(0.1, 0.2), topics=T)
+SETTINGS = ProbeSettings(threshold=(0.1, 0.2), topics=T)
 SIZE = Size(units=80, controls=2)
 TINY = SmallBert(
     steps=250, vocabulary=200, layers=1, heads=2, width=32, length=34, batch=32, mask=0.25, learning_rate=0.01
@@ -79,7 +79,7 @@ def trained(corpus, tmp_path_factory) -> Path:
 
 
 def judged(corpus, folder: Path, bert=TINY, fitted=None, models=("small-bert",), quick=False) -> ClaimResult:
-    recipe = TableRecipe(reading=READING, size=SIZE, bert=bert)
+    recipe = TableRecipe(settings=SETTINGS, size=SIZE, bert=bert)
     context = Context(folder=folder, models=models, quick=quick)
     rows = pretrained_table.table_rows(context, recipe, corpus, fitted or topics)
     return replace(CLAIM, measure=lambda _: rows).run(context)
@@ -239,9 +239,9 @@ def test_training_leaves_the_random_state_alone(corpus, tmp_path) -> None:
 def test_the_recipe_names_the_paper_s_models() -> None:
     assert [model.paper for model in paper_models()] == ["BERT", "ALBERT", "BART", "ELECTRA", "RoBERTa"]
     quick, full = table_recipe(quick=True), table_recipe(quick=False)
-    assert full.reading.topics == 100
-    assert full.reading.threshold == (0.0005, 0.001, 0.002)
-    assert quick.reading == full.reading
+    assert full.settings.topics == 100
+    assert full.settings.threshold == (0.0005, 0.001, 0.002)
+    assert quick.settings == full.settings
     assert quick.bert.steps < full.bert.steps
     assert quick.bert.model_copy(update={"steps": full.bert.steps}) == full.bert
     assert quick.size.units < full.size.units
@@ -326,11 +326,11 @@ def test_the_install_command_is_printed_whole(monkeypatch, tmp_path, capsys) -> 
 
 def test_a_hub_model_in_the_cache_costs_no_question(monkeypatch, no_hub) -> None:
     def load(*arguments, **options):
-        raise NotHereError(f"asked for {arguments} {options}")
+        raise ModelUnavailableError(f"asked for {arguments} {options}")
 
     monkeypatch.setattr(pretrained_models, "try_to_load_from_cache", lambda *_, **__: "/somewhere/config.json")
     monkeypatch.setattr(pretrained_models, "load_model", load)
-    with pytest.raises(NotHereError, match=r"asked for \('a/b',\) {'revision': 'abc'}"):
+    with pytest.raises(ModelUnavailableError, match=r"asked for \('a/b',\) {'revision': 'abc'}"):
         from_hub("a/b", "B", revision="abc").load()
     assert no_hub == []
 
@@ -338,7 +338,7 @@ def test_a_hub_model_in_the_cache_costs_no_question(monkeypatch, no_hub) -> None
 def test_rows_without_a_model_hold_the_paper_s_numbers() -> None:
     rows = rows_without("BART", None, "BART", "no hub")
     assert [row["paper"] for row in rows if "attention" in row["quantity"]] == [1.35, 1.31, 1.23]
-    assert issubclass(NotHereError, InputError)
+    assert issubclass(ModelUnavailableError, InputError)
 
 
 def test_the_command_line_takes_models_and_says_what_was_not_run(corpus, tmp_path, capsys, monkeypatch, no_hub) -> None:

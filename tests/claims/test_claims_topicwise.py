@@ -13,7 +13,7 @@ from topicscope.claims import pair_attention
 from topicscope.claims import topicwise_assumption as claim
 from topicscope.claims.claim import exact_row
 from topicscope.claims.context import Context
-from topicscope.claims.pair_attention import Reading, attention_of, pair_tables, pretrained_pairs
+from topicscope.claims.pair_attention import PairSettings, attention_of, pair_tables, pretrained_pairs
 from topicscope.claims.topicwise_assumption import by_topic, by_word, explained_share, shuffled
 from topicscope.errors import InputError
 from topicscope.probing.attention import PairTable
@@ -244,12 +244,12 @@ def test_pairs_of_a_pretrained_model_are_those_of_a_loop(monkeypatch) -> None:
     texts = [" ".join(rng.choice(WORDS[name], rng.integers(6, 20))) for name in ("water", "war") for _ in range(30)]
     texts += [" ".join([*rng.choice(WORDS["water"], 5), *rng.choice(WORDS["war"], 5)]) for _ in range(20)]
     model, tokenizer = tiny.build("bert")
-    reading = Reading(threshold=0.5, fitted=80, read=80)
+    settings = PairSettings(threshold=0.5, fitted=80, read=80)
     names = [word for topic in WORDS.values() for word in topic]
     planted_topics = TopicModel.normalised(np.kron(np.eye(2), np.ones((1, 5))), Vocabulary.of(names))
     monkeypatch.setattr(pair_attention, "fit", lambda texts, topics, **options: planted_topics)
     corpus = corpus_from([(f"d{i // 2}", text) for i, text in enumerate(texts)])
-    pairs = pretrained_pairs(view_model(model, tokenizer), corpus, reading, SilentProgress())
+    pairs = pretrained_pairs(view_model(model, tokenizer), corpus, settings, SilentProgress())
     model.eval().set_attn_implementation("eager")
     found = {}
     for text in texts:

@@ -11,7 +11,13 @@ import tiny
 import topicscope
 from monitoring.small_runs import THEMES, documents
 from topicscope.errors import InputError
-from topicscope.monitoring.measurement import AttentionReader, Meter, flat_metrics, save_start, weight_rows
+from topicscope.monitoring.measurement import (
+    AttentionReader,
+    TopicStructureMeter,
+    flat_metrics,
+    save_start,
+    weight_rows,
+)
 from topicscope.monitoring.probe_set import ProbeSet, prepare, read_given
 from topicscope.probing.circuits import attention_weights, circuit_factors
 from topicscope.probing.hf import ModelView, view_model
@@ -117,7 +123,7 @@ def planted(view: ModelView, topics: list[list[str]], seed: int = 0) -> None:
 def test_planted_topics_are_found_and_topics_of_other_words_are_not():
     view, found = prepared()
     planted(view, list(THEMES.values()))
-    row = Meter(view, found).measure(None, None)
+    row = TopicStructureMeter(view, found).measure(None, None)
     embeddings = {e["kind"]: e for e in row["embeddings"]}
     assert embeddings["cosine"]["z"] > 8
     assert embeddings["cosine"]["difference"] > 0.5
@@ -130,7 +136,7 @@ def test_planted_topics_are_found_and_topics_of_other_words_are_not():
     words = [word for theme in THEMES.values() for word in theme]
     view, found = prepared()
     planted(view, [words[i::3] for i in range(3)])  # topics that cut across those of the text
-    row = Meter(view, found).measure(None, None)
+    row = TopicStructureMeter(view, found).measure(None, None)
     assert abs(row["embeddings"][0]["z"]) < 4
     assert abs(row["layers"][0]["attention_z"]) < 4
     assert abs(row["layers"][0]["ov_z"]) < 4
@@ -197,13 +203,13 @@ def test_rows_that_are_no_numbers_are_left_out_and_counted():
 
 def test_metrics_are_named_numbers():
     view, found = prepared("gpt2", documents(6))
-    metrics = flat_metrics(Meter(view, found).measure(None, None))
+    metrics = flat_metrics(TopicStructureMeter(view, found).measure(None, None))
     assert metrics["topics/layer_01/attention_ratio"] > 0
     assert "topics/layer_00/attention_ratio_position_corrected" in metrics
     assert "topics/embeddings/cosine_z" in metrics
     assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
     view, found = prepared("bart", documents(6))
-    metrics = flat_metrics(Meter(view, found).measure(None, None))
+    metrics = flat_metrics(TopicStructureMeter(view, found).measure(None, None))
     assert {"topics/encoder/layer_00/attention_ratio", "topics/cross/layer_02/attention_z"} <= set(metrics)
 
 

@@ -14,7 +14,7 @@ from monitoring.small_runs import STEPS, THEMES, batches, documents, loop, maske
 from topicscope import TopicStructureMonitor
 from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.monitoring import monitor as session_module
-from topicscope.monitoring.isolation import untouched, unwrapped
+from topicscope.monitoring.isolation import preserve_state, unwrap_model
 from topicscope.monitoring.schedule import grid
 from topicscope.probing.hf import live_view
 
@@ -106,7 +106,7 @@ def test_random_states_are_put_back_even_after_an_error():
         random.random(), torch.rand(3), np.random.rand()  # noqa: NPY002
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), untouched(model):
+    with pytest.raises(ZeroDivisionError), preserve_state(model):
         draw_and_fail()
     assert (random.getstate(), torch.get_rng_state().tolist()) == (before[0], before[1].tolist())
 
@@ -131,8 +131,8 @@ def test_half_precision_weights_give_nearly_the_same(tmp_path, dtype):
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # the compiler's own
 def test_wrapped_models_are_unwrapped(tmp_path):
     model, tokenizer = masked_bert()
-    assert unwrapped(torch.nn.DataParallel(torch.compile(model))) is model
-    assert unwrapped(model) is model
+    assert unwrap_model(torch.nn.DataParallel(torch.compile(model))) is model
+    assert unwrap_model(model) is model
     monitor = watched(tmp_path, torch.compile(model), tokenizer)
     assert len(monitor.history.measurements) == 1
 
@@ -141,7 +141,7 @@ def test_a_sharded_model_is_refused_with_the_reason():
     model, _ = masked_bert()
     next(model.parameters()).ds_id = 0
     with pytest.raises(UnsupportedModelError, match="sharded"):
-        unwrapped(model)
+        unwrap_model(model)
 
 
 def test_a_failure_is_logged_once_and_training_goes_on(tmp_path, monkeypatch, caplog):
@@ -215,13 +215,13 @@ def test_a_small_budget_is_kept_and_said(tmp_path, monkeypatch, caplog):
     """On a clock of the test's own: a step takes 1 s, a measurement 2 s."""
     clock = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    real = session_module.Meter.measure
+    real = session_module.TopicStructureMeter.measure
 
     def measure(self, start, head):
         clock[0] += 2.0
         return real(self, start, head)
 
-    monkeypatch.setattr(session_module.Meter, "measure", measure)
+    monkeypatch.setattr(session_module.TopicStructureMeter, "measure", measure)
     model, tokenizer = masked_bert()
     monitor = watched(tmp_path, model, tokenizer, total_steps=500, budget="2%")
     with caplog.at_level(logging.WARNING):

@@ -39,7 +39,7 @@ def source_of(name: str) -> Source:
 
 @cache
 def measure(name: str) -> Measured:
-    """Load and probe a model. Raises NotHereError where it is not installed."""
+    """Load and probe a model. Raises ModelUnavailableError where it is not installed."""
     source = source_of(name)
     source.require()
     view = source.load()

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from probing import real_models
-from topicscope.experiments import NotHereError
+from topicscope.experiments import ModelUnavailableError
 
 
 @pytest.mark.models
@@ -28,10 +28,10 @@ def test_a_real_model_shows_topics_and_its_random_twin_does_not(name: str) -> No
 def test_a_model_that_is_not_installed_says_how_to_get_it() -> None:
     errors = []
     for name in real_models.NAMES:
-        with contextlib.suppress(NotHereError):
+        with contextlib.suppress(ModelUnavailableError):
             real_models.source_of(name).require()
             continue
-        with pytest.raises(NotHereError, match="pip install") as caught:
+        with pytest.raises(ModelUnavailableError, match="pip install") as caught:
             real_models.source_of(name).require()
         errors.append(caught)
     assert len(errors) < len(real_models.NAMES), "MiniLM is one of the development packages"

@@ -22,7 +22,7 @@ from topicscope.claims.claim import Claim, Criterion, Row, above, exact_row, not
 from topicscope.claims.context import Context
 from topicscope.claims.pair_attention import (
     NOT_HERE,
-    Meetings,
+    Cooccurrence,
     Sample,
     demo_inputs,
     unit_vectors,
@@ -46,7 +46,7 @@ def measure(context: Context) -> list[Row]:
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class PairRegression:
     """One response to pairs of words, their co-occurrence, and the topics.
 
     controls: columns [pair] that hold the co-occurrence; the first is its logarithm. membership: bool [word, topic], a
@@ -82,31 +82,31 @@ class Question:
         return shares_any(self.membership, self.pairs)
 
 
-def question_rows(context: Context, criterion: str, how: str, questions: Sequence[Question]) -> list[Row]:
+def regression_rows(context: Context, criterion: str, how: str, regressions: Sequence[PairRegression]) -> list[Row]:
     """Judged: same-topic, given co-occurrence. Beside it: a curved control, the co-occurrence, shuffled topics."""
-    each = -(-SHUFFLES[context.quick] // len(questions))
-    shuffled = [effect for seed, question in enumerate(questions) for effect in question.shuffled(each, seed)]
+    each = -(-SHUFFLES[context.quick] // len(regressions))
+    shuffled = [effect for seed, regression in enumerate(regressions) for effect in regression.shuffled(each, seed)]
     return [
-        effect_row(criterion, f"{how}: same-topic, given log co-occurrence", [q.same_topic() for q in questions]),
-        effect_row("curved", f"{how}: same-topic, given a cubic of it", [q.curved() for q in questions]),
-        effect_row(None, f"{how}: log co-occurrence, given same-topic", [q.co_occurrence() for q in questions]),
+        effect_row(criterion, f"{how}: same-topic, given log co-occurrence", [q.same_topic() for q in regressions]),
+        effect_row("curved", f"{how}: same-topic, given a cubic of it", [q.curved() for q in regressions]),
+        effect_row(None, f"{how}: log co-occurrence, given same-topic", [q.co_occurrence() for q in regressions]),
         coverage_row("shuffled", f"{how}: share of shuffled topics whose interval holds 0", shuffled),
     ]
 
 
-def expected_meetings(recipe: Recipe) -> np.ndarray:
+def expected_cooccurrence(recipe: Recipe) -> np.ndarray:
     """P(w_a = i, w_b = j) of two positions of a document, Φᵀ E[θθᵀ] Φ, exact; float64 [word word]."""
     topic_model = topic_model_of(recipe)
     second = law_of(recipe, topic_model).second_moment(dirichlet_law(topic_model.alpha).second)
     return np.asarray(topic_model.phi.T @ second @ topic_model.phi)
 
 
-def synthetic_question(recipe: Recipe, response: np.ndarray) -> Question:
+def synthetic_regression(recipe: Recipe, response: np.ndarray) -> PairRegression:
     """A matrix [query key] over all words (NaN: not measured) against the exact co-occurrence of the recipe."""
     query, key = np.nonzero(np.isfinite(response) & ~np.eye(len(response), dtype=bool))
     pairs = Pairs(query, key)
     member = topic_model_of(recipe).phi.T[pairs.names] > 0
-    return Question(pairs, response[query, key], (np.log(expected_meetings(recipe)[query, key]),), member)
+    return PairRegression(pairs, response[query, key], (np.log(expected_cooccurrence(recipe)[query, key]),), member)
 
 
 def embedding_rows(context: Context) -> list[Row]:
@@ -114,12 +114,12 @@ def embedding_rows(context: Context) -> list[Row]:
     record = context.train("linked-embeddings", f"training.steps={400 if context.quick else 1000}")
     recipe = make_recipe(record.config)
     words = len(topic_model_of(recipe).vocabulary)
-    questions = []
+    regressions = []
     for W_E in record.weights["W_E"]:
         unit = W_E[:, 1 : words + 1].astype(np.float64)
         unit /= np.linalg.norm(unit, axis=0)
-        questions.append(synthetic_question(recipe, unit.T @ unit))
-    return question_rows(context, "embedding", "cosine, correlated topics", questions)
+        regressions.append(synthetic_regression(recipe, unit.T @ unit))
+    return regression_rows(context, "embedding", "cosine, correlated topics", regressions)
 
 
 def attention_rows(context: Context) -> list[Row]:
@@ -129,18 +129,18 @@ def attention_rows(context: Context) -> list[Row]:
         steps = 600 if context.quick else 1000
         record = context.train("linked-attention", f"training.loss={loss}", f"training.steps={steps}")
         how = f"correlated topics, {loss}"
-        rows += question_rows(context, "attention", f"log attention, {how}", _attention_questions(record))
+        rows += regression_rows(context, "attention", f"log attention, {how}", _attention_regressions(record))
         rows += _value_rows(record, how)
     joint = context.train("linked-attention", "training.stages=[]", f"training.steps={300 if context.quick else 1000}")
-    effects = [question.same_topic() for question in _attention_questions(joint)]
+    effects = [regression.same_topic() for regression in _attention_regressions(joint)]
     quantity = "log attention, all matrices at once, cross-entropy: same-topic, given log co-occurrence"
     return [*rows, effect_row("joint", quantity, effects)]
 
 
-def _attention_questions(record: RunRecord) -> list[Question]:
+def _attention_regressions(record: RunRecord) -> list[PairRegression]:
     recipe = make_recipe(record.config)
     scores, counts = word_scores(record)
-    return [synthetic_question(recipe, mean_log_attention(score, counts)) for score in scores]
+    return [synthetic_regression(recipe, mean_log_attention(score, counts)) for score in scores]
 
 
 def mean_log_attention(scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -164,19 +164,19 @@ def _value_rows(record: RunRecord, how: str) -> list[Row]:
     """
     recipe = make_recipe(record.config)
     words = len(topic_model_of(recipe).vocabulary)
-    questions = [synthetic_question(recipe, W[1 : words + 1, 1 : words + 1]) for W in record.weights["W_V"]]
+    regressions = [synthetic_regression(recipe, W[1 : words + 1, 1 : words + 1]) for W in record.weights["W_V"]]
     theory: tuple[float, float] | tuple[None, None] = (None, None)
     names = "same-topic, given log co-occurrence", "log co-occurrence, given same-topic"
     rows = []
     if recipe.training.loss == "squared":
-        exact = synthetic_question(recipe, finite_value_matrix(recipe)[1:, 1:])
+        exact = synthetic_regression(recipe, finite_value_matrix(recipe)[1:, 1:])
         theory = exact.same_topic().value, exact.co_occurrence().value
-        limit = synthetic_question(recipe, infinite_value_matrix(recipe)[1:, 1:])
+        limit = synthetic_regression(recipe, infinite_value_matrix(recipe)[1:, 1:])
         effects = limit.same_topic().value, limit.co_occurrence().value
         rows = [exact_row(None, f"W_V, optimum at N = ∞: {n}", e) for n, e in zip(names, effects, strict=True)]
     return [
-        effect_row(None, f"W_V, {how}: {names[0]}", [q.same_topic() for q in questions], theory=theory[0]),
-        effect_row(None, f"W_V, {how}: {names[1]}", [q.co_occurrence() for q in questions], theory=theory[1]),
+        effect_row(None, f"W_V, {how}: {names[0]}", [q.same_topic() for q in regressions], theory=theory[0]),
+        effect_row(None, f"W_V, {how}: {names[1]}", [q.co_occurrence() for q in regressions], theory=theory[1]),
         *rows,
     ]
 
@@ -186,21 +186,21 @@ def text_rows(context: Context) -> list[Row]:
     sample = wikipedia(context)
     if sample is None:
         return [not_run_row("MiniLM on Wikipedia", NOT_HERE)]
-    attention = [attention_question(sample, topics) for topics in sample.topics]
-    plain = [question for question, _ in attention]
-    distant = [question.same_topic(distance) for question, distance in attention]
-    embeddings = [embedding_question(sample, sample.meetings, topics) for topics in sample.topics]
-    halved = [embedding_question(sample, sample.half, topics).same_topic() for topics in sample.topics]
+    attention = [attention_regression(sample, topics) for topics in sample.topics]
+    plain = [regression for regression, _ in attention]
+    distant = [regression.same_topic(distance) for regression, distance in attention]
+    embeddings = [embedding_regression(sample, sample.cooccurrence, topics) for topics in sample.topics]
+    halved = [embedding_regression(sample, sample.half, topics).same_topic() for topics in sample.topics]
     given = "same-topic, given log co-occurrence"
     return [
-        *question_rows(context, "text-attention", "log attention, MiniLM on Wikipedia", plain),
+        *regression_rows(context, "text-attention", "log attention, MiniLM on Wikipedia", plain),
         effect_row("distance", f"log attention, MiniLM on Wikipedia: {given} and log distance", distant),
-        *question_rows(context, "text-embedding", "cosine, MiniLM", embeddings),
+        *regression_rows(context, "text-embedding", "cosine, MiniLM", embeddings),
         effect_row(None, f"cosine, MiniLM: {given} of every second passage only", halved),
     ]
 
 
-def attention_question(sample: Sample, topics: Topics) -> tuple[Question, np.ndarray]:
+def attention_regression(sample: Sample, topics: Topics) -> tuple[PairRegression, np.ndarray]:
     """Mean log attention of each ordered pair of words with a topic that meet in a passage; and mean log distance."""
     read, member, size = sample.pairs, sample.membership(topics, THRESHOLD), len(sample.words)
     topical = np.flatnonzero(member.any(axis=1))
@@ -212,18 +212,18 @@ def attention_question(sample: Sample, topics: Topics) -> tuple[Question, np.nda
     pairs = Pairs(code // size, code % size)
     names = pairs.names
     # What was read is part of what was counted, so that no logarithm of 0 is taken.
-    log_counts = np.log(sample.meetings.together(names[pairs.query], names[pairs.key]))
-    return Question(pairs, response, (log_counts,), member[names]), distance
+    log_counts = np.log(sample.cooccurrence.together(names[pairs.query], names[pairs.key]))
+    return PairRegression(pairs, response, (log_counts,), member[names]), distance
 
 
-def embedding_question(sample: Sample, meetings: Meetings, topics: Topics) -> Question:
+def embedding_regression(sample: Sample, cooccurrence: Cooccurrence, topics: Topics) -> PairRegression:
     """Cosine of every pair of words with a topic; passages of both, plus one half, and whether there is none at all."""
     member = sample.membership(topics, THRESHOLD)
     words, unit = unit_vectors(sample.vectors, member)
     query, key = np.nonzero(~np.eye(len(words), dtype=bool))
-    counts = meetings.together(words[query], words[key])
+    counts = cooccurrence.together(words[query], words[key])
     controls = np.log(counts + 0.5), (counts == 0).astype(np.float64)
-    return Question(Pairs(query, key), (unit @ unit.T)[query, key], controls, member[words])
+    return PairRegression(Pairs(query, key), (unit @ unit.T)[query, key], controls, member[words])
 
 
 CLAIM = Claim(

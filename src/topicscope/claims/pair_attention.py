@@ -71,13 +71,13 @@ def _aligned(view: ModelView, units: Sequence[Unit]) -> tuple[list[AlignedUnit],
 
 
 @dataclass(frozen=True, eq=False)
-class Meetings:
+class Cooccurrence:
     """counts [word, word]: passages that hold both words; on the diagonal those that hold the word."""
 
     counts: sparse.csr_matrix
 
     @classmethod
-    def of(cls, passages: Sequence[str], words: Sequence[str]) -> "Meetings":
+    def of(cls, passages: Sequence[str], words: Sequence[str]) -> "Cooccurrence":
         """Count over passages, each word once a passage."""
         place = {word: i for i, word in enumerate(words)}
         rows = [{place.get(normalise_word(word.text), -1) for word in split_words(text)} - {-1} for text in passages]
@@ -95,17 +95,17 @@ class Meetings:
 class Sample:
     """What the claims about real text share.
 
-    topics: one fit a topic seed, all of one vocabulary, `words`. pairs: see `read_pairs`. meetings, half: in all
-    passages, and in every second one. vectors [word, d]: rows of the input embedding matrix, NaN where a word is not
-    one token of the model.
+    topics: one fit a topic seed, all of one vocabulary, `words`. pairs: see `read_pairs`. cooccurrence, half: of
+    all passages, and of every second one. vectors [word, d]: rows of the input embedding matrix, NaN where a word is
+    not one token of the model.
     """
 
     view: ModelView
     topics: tuple[Topics, ...]
     words: tuple[str, ...]
     pairs: PairTable
-    meetings: Meetings
-    half: Meetings
+    cooccurrence: Cooccurrence
+    half: Cooccurrence
     vectors: np.ndarray
 
     def membership(self, topics: Topics, threshold: float, overlap: Overlap = "drop") -> np.ndarray:
@@ -159,7 +159,8 @@ def _wikipedia(context: Context) -> Sample | None:
         if word in found:
             vectors[i] = table[found[word].token_id]
     pairs = read_pairs(view, corpus, words, sample, context.progress)
-    return Sample(view, topics, words, pairs, Meetings.of(passages, words), Meetings.of(passages[::2], words), vectors)
+    counts, half = (Cooccurrence.of(read, words) for read in (passages, passages[::2]))
+    return Sample(view, topics, words, pairs, counts, half, vectors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +260,7 @@ _CLASSES = (PairClass.same_word, PairClass.same_topic, PairClass.different_topic
 
 
 @dataclass(frozen=True)
-class Reading:
+class PairSettings:
     """What is read and how topics come to it.
 
     | field | meaning |
@@ -279,18 +280,18 @@ class Reading:
     seed: int = 0
 
 
-def pretrained_pairs(view: ModelView, corpus: Corpus, reading: Reading, progress: Progress) -> PairTable:
+def pretrained_pairs(view: ModelView, corpus: Corpus, settings: PairSettings, progress: Progress) -> PairTable:
     """Every pair of words that have a topic, read within passages by the first part of the model.
 
     `attention` has one map a layer and head, and a last one for their mean. Documents are articles.
     """
-    units, _ = sample_units(corpus, "passage", reading.fitted, reading.seed)
+    units, _ = sample_units(corpus, "passage", settings.fitted, settings.seed)
     texts = [unit.text for unit in units]
-    topics = fit(texts, reading.topics, sweeps=reading.sweeps, seed=reading.seed, progress=progress)
-    assignment = assign_words(topics, reading.threshold, stop_words=load_stop_words("en"))
-    aligned, articles = _aligned(view, units[:: max(1, len(units) // reading.read)][: reading.read])
+    topics = fit(texts, settings.topics, sweeps=settings.sweeps, seed=settings.seed, progress=progress)
+    assignment = assign_words(topics, settings.threshold, stop_words=load_stop_words("en"))
+    aligned, articles = _aligned(view, units[:: max(1, len(units) // settings.read)][: settings.read])
     lookup = TopicLookup(
-        [Configuration(reading.threshold, 0, assignment)],
+        [Configuration(settings.threshold, 0, assignment)],
         [word for unit in aligned for word in unit.words if word is not None],
     )
     reader = PairReader(view, aligned, articles, lookup, _CLASSES)

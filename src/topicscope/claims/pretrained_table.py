@@ -54,7 +54,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Reading(_Part):
+class ProbeSettings(_Part):
     """Text, topics and thresholds, as `topicscope.probe` takes them."""
 
     documents: str = "wikipedia-sample"
@@ -75,7 +75,7 @@ class Size(_Part):
 class TableRecipe(_Part):
     """The part of the recipe `pretrained-table` that is not a list of models, for one run."""
 
-    reading: Reading
+    settings: ProbeSettings
     size: Size
     bert: SmallBert
 
@@ -87,7 +87,7 @@ def table_recipe(*, quick: bool) -> TableRecipe:
     size, bert = dict(text["size"]), dict(text["small-bert"])
     fewer, short = size.pop("quick"), bert.pop("quick_steps")
     return TableRecipe(
-        reading=Reading(**text["probe"]),
+        settings=ProbeSettings(**text["probe"]),
         size=Size(**(size | fewer if quick else size)),
         bert=SmallBert(**(bert | {"steps": short} if quick else bert)),
     )
@@ -104,7 +104,7 @@ class Probed:
 
 
 def model_rows(
-    model: Probed, reading: Reading, size: Size, corpus: Corpus, topics: Topics, progress: Progress
+    model: Probed, settings: ProbeSettings, size: Size, corpus: Corpus, topics: Topics, progress: Progress
 ) -> list[Row]:
     """Knowl 7's measures of one model at every threshold, each followed by that of its random weights.
 
@@ -118,17 +118,17 @@ def model_rows(
         KeyboardInterrupt: stopped half-way; a part of the text is no result.
     """
     options = ProbeOptions.checked(
-        threshold=reading.threshold, unit=reading.unit, max_units=size.units, controls=size.controls
+        threshold=settings.threshold, unit=settings.unit, max_units=size.units, controls=size.controls
     )
     result = probe(model.view, documents=corpus, topics=topics, progress=progress, **options.model_dump())
     if result.interrupted:
         raise KeyboardInterrupt
     configurations = configurations_of(FittedTopics((topics,), None, {}), options)
     random = pd.concat([embedding_rows(model.view.randomised(seed), configurations) for seed in range(size.controls)])
-    middle = sorted(reading.threshold)[len(reading.threshold) // 2]
+    middle = sorted(settings.threshold)[len(settings.threshold) // 2]
     printed = {row["threshold"]: row for row in paper_rows() if row["model"] == model.paper}
     rows: list[Row] = []
-    for theta in reading.threshold:
+    for theta in settings.threshold:
         paper = {name: printed.get(theta, {}).get(column) for name, column in RATIOS.items()}
         rows += _attention(model, result, theta, theta == middle, paper["attention"])
         for name in ("cosine", "dot"):
@@ -224,12 +224,12 @@ def measure(context: Context) -> list[Row]:
     """Rows of every model that is here, and rows without a number, but with a reason, for every other one."""
     recipe = table_recipe(quick=context.quick)
     try:
-        corpus = open_corpus(recipe.reading.documents)
+        corpus = open_corpus(recipe.settings.documents)
     except InputError as error:
         reason = _reason(error)
         printed = [row for model in paper_models() for row in rows_without(model.paper, None, model.paper, reason)]
         return [not_run_row("every model", reason, model="every model"), *printed]
-    return table_rows(context, recipe, corpus, lambda: fitted_topics(context, recipe.reading, corpus))
+    return table_rows(context, recipe, corpus, lambda: fitted_topics(context, recipe.settings, corpus))
 
 
 def chosen(context: Context) -> list[Source | None]:
@@ -280,10 +280,10 @@ def _source_rows(
         source.require()
         view = source.load()
         model = Probed(view, source.label, source.kind_of(view), source.paper)
-        return model_rows(model, recipe.reading, size, corpus, topics(), context.progress)
+        return model_rows(model, recipe.settings, size, corpus, topics(), context.progress)
 
     try:
-        return _kept(context, source.name, f"{source.signature()} {_settings(recipe.reading, size, corpus)}", make)
+        return _kept(context, source.name, f"{source.signature()} {_settings(recipe.settings, size, corpus)}", make)
     except InputError as error:
         return rows_without(source.label, source.kind, source.paper, _reason(error))
 
@@ -295,16 +295,16 @@ def _small_bert_rows(context: Context, recipe: TableRecipe, corpus: Corpus, topi
 
     def make() -> list[Row]:
         model = Probed(load_model(str(place)), label, "masked")
-        return model_rows(model, recipe.reading, recipe.size, corpus, topics(), context.progress)
+        return model_rows(model, recipe.settings, recipe.size, corpus, topics(), context.progress)
 
     loss = exact_row(None, f"{label}: masked-LM loss, nats a token, last {facts['loss_steps']} steps", facts["loss"])
-    inputs = f"{facts['sha256']} {_settings(recipe.reading, recipe.size, corpus)}"
+    inputs = f"{facts['sha256']} {_settings(recipe.settings, recipe.size, corpus)}"
     return [loss, *_kept(context, SMALL_BERT, inputs, make)]
 
 
-def _settings(reading: Reading, size: Size, corpus: Corpus) -> str:
+def _settings(settings: ProbeSettings, size: Size, corpus: Corpus) -> str:
     """What decides a model's rows besides the model; the topics follow from it."""
-    return f"{reading.model_dump_json()} {size.model_dump_json()} {corpus.fingerprint()}"
+    return f"{settings.model_dump_json()} {size.model_dump_json()} {corpus.fingerprint()}"
 
 
 def _kept(context: Context, name: str, inputs: str, make: Callable[[], list[Row]]) -> list[Row]:
@@ -319,16 +319,16 @@ def _kept(context: Context, name: str, inputs: str, make: Callable[[], list[Row]
     return rows
 
 
-def fitted_topics(context: Context, reading: Reading, corpus: Corpus) -> Topics:
+def fitted_topics(context: Context, settings: ProbeSettings, corpus: Corpus) -> Topics:
     """LDA on the passages of the whole corpus, fitted once for all models and kept in the run's folder."""
 
     def make() -> Topics:
-        text = f"{NUMBERS_VERSION} {corpus.fingerprint()} {reading.topics} {reading.sweeps}"
+        text = f"{NUMBERS_VERSION} {corpus.fingerprint()} {settings.topics} {settings.sweeps}"
         name = f"topics-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
         path = None if context.folder is None else context.folder / RECIPE / name
         if path is not None and path.is_file():
             return load_topics(path)
-        topics = fit(CorpusPassages(corpus), reading.topics, sweeps=reading.sweeps, progress=context.progress)
+        topics = fit(CorpusPassages(corpus), settings.topics, sweeps=settings.sweeps, progress=context.progress)
         if path is not None:
             save_topics(path, topics)
         return topics

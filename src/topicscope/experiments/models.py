@@ -38,7 +38,7 @@ SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SECONDS = 5  # for the one question whether the hub answers
 
 
-class NotHereError(InputError):
+class ModelUnavailableError(InputError):
     """A model that cannot be had here; the message says how to get it."""
 
 
@@ -46,9 +46,9 @@ class NotHereError(InputError):
 class Source:
     """A model that may be here.
 
-    name: as typed. label: as shown. load: the model, or `NotHereError`. kind: None means what its config says.
+    name: as typed. label: as shown. load: the model, or `ModelUnavailableError`. kind: None means what its config says.
     signature: what identifies it and whether it is here, cheap to ask. paper: its name in the paper's table.
-    require: raises `NotHereError` at once where packages are missing.
+    require: raises `ModelUnavailableError` at once where packages are missing.
     config: where its config is (folder, hub name and revision), for a model of unknown kind.
     """
 
@@ -133,7 +133,7 @@ def _packaged(
     def require() -> None:
         missing = [package for package in packages if _version(package) is None]
         if missing:
-            raise NotHereError("not installed", expected=", ".join(missing), advice=command)
+            raise ModelUnavailableError("not installed", expected=", ".join(missing), advice=command)
 
     return Source(name, label, kind, load, lambda: _versions(packages), require=require)
 
@@ -238,7 +238,7 @@ def _smollm2() -> ModelView:
 def _only_file(package: str, ending: str) -> Path:
     found = [Path(str(file.locate())) for file in metadata.files(package) or [] if file.name.endswith(ending)]
     if len(found) != 1 or not found[0].is_file():
-        raise NotHereError("a package is incomplete", received=package, expected=f"a file …{ending}")
+        raise ModelUnavailableError("a package is incomplete", received=package, expected=f"a file …{ending}")
     return found[0]
 
 
@@ -253,9 +253,10 @@ def _hub_model(name: str, revision: str | None) -> ModelView:
         try:
             HfApi().model_info(name, revision=revision, timeout=_SECONDS)
         except OfflineModeIsEnabled as error:
-            raise NotHereError("not in the local cache", where=where, advice="unset HF_HUB_OFFLINE") from error
+            raise ModelUnavailableError("not in the local cache", where=where, advice="unset HF_HUB_OFFLINE") from error
         except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-            raise NotHereError("no such model or revision on the hub", where=where) from error
+            raise ModelUnavailableError("no such model or revision on the hub", where=where) from error
         except Exception as error:  # every transport has its own errors; whatever it is, there is no model
-            raise NotHereError("the hub is out of reach", where=where, advice="run again while online") from error
+            advice = "run again while online"
+            raise ModelUnavailableError("the hub is out of reach", where=where, advice=advice) from error
     return load_model(name, revision=revision)

@@ -3,7 +3,7 @@
 | kind | content |
 | --- | --- |
 | run | a beginning at `start_step` (0, or where training was resumed), the model, the topics, the documents |
-| measurement | `step`, `seconds`, `documents`, `units`, rows of `embeddings` and `layers` (see `measurement.Meter`) |
+| measurement | `step`, `seconds`, `documents`, `units`, rows of `embeddings` and `layers` (see `measurement`) |
 | note | what was skipped or went wrong, at `step` |
 
 Nothing is ever rewritten. A run that begins at step s makes what was measured after s (for s = 0 everything) the

@@ -11,7 +11,7 @@ import torch
 from topicscope.errors import UnsupportedModelError
 
 
-def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
     """The model inside torch.compile, DistributedDataParallel and DataParallel, however they are stacked.
 
     Raises:
@@ -46,7 +46,7 @@ def is_first_process() -> bool:
 
 
 @contextmanager
-def untouched(model: torch.nn.Module) -> Iterator[None]:
+def preserve_state(model: torch.nn.Module) -> Iterator[None]:
     """Inside no autocast and no gradients; afterwards every random state is what it was.
 
     Modes, hooks and the attention kernel are put back by the readings themselves (`probing.hf.eager`).

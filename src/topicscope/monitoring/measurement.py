@@ -192,7 +192,7 @@ def _means(pairs: PairTable, x: Float[np.ndarray, "pair"], documents: int) -> di
 EMBEDDING_FIELDS = ("same", "different", "difference", "difference_se", "ratio", "z", "z_banded")
 
 
-class Meter:
+class TopicStructureMeter:
     """Measures one model again and again."""
 
     def __init__(self, view: ModelView, probe_set: ProbeSet) -> None:

@@ -26,8 +26,8 @@ from topicscope.monitoring.history import (
     current,
     read_lines,
 )
-from topicscope.monitoring.isolation import is_first_process, synchronise, untouched, unwrapped
-from topicscope.monitoring.measurement import START_FILE, Meter, flat_metrics, save_start
+from topicscope.monitoring.isolation import is_first_process, preserve_state, synchronise, unwrap_model
+from topicscope.monitoring.measurement import START_FILE, TopicStructureMeter, flat_metrics, save_start
 from topicscope.monitoring.probe_set import MonitorTopics, ProbeSet, prepare, read_given
 from topicscope.monitoring.schedule import Budget, Every, Share, grid, share_of
 from topicscope.probing import Documents, Given, corpus_of
@@ -102,10 +102,10 @@ class Session:
         inner: Any = (
             getattr(model, "_module", getattr(model, "_model", None)) if isinstance(model, ModelView) else model
         )
-        self._module = unwrapped(inner)
+        self._module = unwrap_model(inner)
         self._view = model if isinstance(model, ModelView) else view_model(self._module, tokenizer)
         out.mkdir(parents=True, exist_ok=True)
-        with untouched(self._module):
+        with preserve_state(self._module):
             found = prepare(
                 self._view.tokenizer,
                 settings.corpus,
@@ -116,7 +116,7 @@ class Session:
                 seed=settings.seed,
             )
             kept, spent = _earlier(out / HISTORY_FILE, start_step)
-            self._meter = Meter(self._view, found)
+            self._meter = TopicStructureMeter(self._view, found)
             if start_step == 0:
                 self._start.unlink(missing_ok=True)
                 save_start(self._view, self._start)
@@ -145,7 +145,7 @@ class Session:
             return
         synchronise(self._module)
         begun = time.perf_counter()
-        with untouched(self._module):
+        with preserve_state(self._module):
             head = getattr(self._module, "get_output_embeddings", lambda: None)()
             row = self._meter.measure(self._start, None if head is None else head.weight.detach())
             self._writer.write("measurement", {"step": step, "seconds": time.perf_counter() - begun, **row})

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from topicscope.probing.attention.positions import Side, both_first, count_codes, pair_codes
+from topicscope.probing.attention.positions import TokenPositions, both_first, count_codes, pair_codes
 from topicscope.probing.attention.topic_lookup import NUM_BANDS
 from topicscope.probing.hf import Factors, PartSpec
 from topicscope.topics import PairClass
@@ -157,7 +157,9 @@ class TopicalPairs(NamedTuple):
 class PairBlock:
     """Sums over the pairs of a block whose attention comes layer by layer; a row's pieces of one word are averaged."""
 
-    def __init__(self, query: Side, key: Side, *, causal: bool, classes: Sequence[PairClass], device: str) -> None:
+    def __init__(
+        self, query: TokenPositions, key: TokenPositions, *, causal: bool, classes: Sequence[PairClass], device: str
+    ) -> None:
         codes = pair_codes(query, key, causal=causal)
         counted = both_first(query, key)
         self.counts = count_codes(codes, counted, classes)  # [b, c, k]
@@ -223,7 +225,7 @@ class PairBlock:
         )
 
 
-def row_weights(query: Side, *, causal: bool) -> torch.Tensor:
+def row_weights(query: TokenPositions, *, causal: bool) -> torch.Tensor:
     """[b, q, w]: the weight of a row, 1/pieces, and in a causal part the factor (i+1)/100 upon it."""
     weights = [1 / query.pieces, query.rank.float() / 100] if causal else [1 / query.pieces]
     return torch.stack(weights, -1)

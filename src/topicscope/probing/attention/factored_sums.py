@@ -28,7 +28,7 @@ from topicscope.probing.attention.blocks import (
     make_blocks,
     row_weights,
 )
-from topicscope.probing.attention.positions import Side, both_first, later_keys
+from topicscope.probing.attention.positions import TokenPositions, both_first, later_keys
 from topicscope.probing.hf import ROW_SUM_TOLERANCE, Factors, NotFactored, PartSpec
 from topicscope.topics import PairClass
 
@@ -39,7 +39,7 @@ BUILT = tuple(k for k in PairClass if k != PairClass.no_topic)
 class FactoredSums:
     """Sums of one part over one batch, layer by layer. counts [b, c, k]: pairs of each class."""
 
-    def __init__(self, part: PartSpec, query: Side, key: Side, device: str) -> None:
+    def __init__(self, part: PartSpec, query: TokenPositions, key: TokenPositions, device: str) -> None:
         self._part, self._device = part, device
         self._readings = len(part.layers) * len(part.heads)
         self._shape = (len(query.words), len(query.topics))
@@ -114,7 +114,7 @@ class FactoredSums:
     def _blocks(self, units: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> Iterator[Block]:
         return make_blocks(units, query, key, self._part, self._device)
 
-    def _pairs(self, block: Block, query: Side, key: Side) -> PairBlock:
+    def _pairs(self, block: Block, query: TokenPositions, key: TokenPositions) -> PairBlock:
         queries = query.take(block.rows, block.query, block.query_valid)
         keys = key.take(block.rows, block.key, block.key_valid)
         return PairBlock(queries, keys, causal=self._part.causal, classes=BUILT, device=self._device)
@@ -148,7 +148,9 @@ def _equal(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     return query.int()[:, :, None] == key.int()[:, None, :]
 
 
-def _by_word(repeated: torch.Tensor, query: Side, key: Side) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _by_word(
+    repeated: torch.Tensor, query: TokenPositions, key: TokenPositions
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One set for each repeated word of a unit: the unit [s] and where the word stands, bool [s, query], [s, key]."""
     unit, place = repeated.any(2).nonzero(as_tuple=True)
     units, words = torch.unique(torch.stack([unit, query.words[unit, place]]), dim=1).unbind()

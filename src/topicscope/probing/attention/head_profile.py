@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from topicscope.probing.attention.positions import pair_codes, text_side
+from topicscope.probing.attention.positions import pair_codes, text_positions
 from topicscope.probing.attention.sinks import moved, specials_and_punctuation
 from topicscope.probing.attention.topic_lookup import TopicLookup
 from topicscope.probing.config import ProbeOptions
@@ -78,7 +78,7 @@ def profile_heads(
     for batch in make_batches(units, max_tokens=TOKENS_AT_A_TIME):
         places = {part.name: _Places(view, batch, units, lookup, configuration, part) for part in view.parts}
 
-        def hear(
+        def on_attention(
             part: str, layer: int, attention: torch.Tensor, places: dict[str, _Places] = places, batch: Batch = batch
         ) -> None:
             here = places[part]
@@ -88,7 +88,7 @@ def profile_heads(
             queries[part][row] += counts
             shares[part][row][:, list(batch.unit_index)] = share
 
-        view.run(batch, hear)
+        view.run(batch, on_attention)
     frames = []
     for part in view.parts:
         mean = totals[part.name] / np.maximum(queries[part.name], 1)
@@ -121,8 +121,8 @@ class _Places:
         attended = batch.attention_mask.bool()
         b, length = attended.shape
         position = torch.arange(length)
-        side = text_side([units[i] for i in batch.unit_index], batch.attention_mask, lookup)
-        codes = pair_codes(side.shifted(part.query_shift), side.shifted(part.key_shift), causal=part.causal)
+        placed = text_positions([units[i] for i in batch.unit_index], batch.attention_mask, lookup)
+        codes = pair_codes(placed.shifted(part.query_shift), placed.shifted(part.key_shift), causal=part.causal)
         self._topical = (codes[:, configuration] == PairClass.same_topic).to(view.device)
         queries = attended.clone()
         queries[:, 0] = False
@@ -252,12 +252,12 @@ def _attention(
     places = {part.name: part.heads for part in view.parts}
     weights: dict[tuple[str, int, int], torch.Tensor] = {}
 
-    def hear(name: str, number: int, attention: torch.Tensor) -> None:
+    def on_attention(name: str, number: int, attention: torch.Tensor) -> None:
         for part, layer, head in wanted:
             if (part, layer) == (name, number):
                 weights[part, layer, head] = attention[0, places[part].index(head)].cpu().clone()
 
-    view.run(batch, hear)
+    view.run(batch, on_attention)
     return weights
 
 
@@ -269,8 +269,8 @@ def _pairs(
     part: PartSpec,
     attention: torch.Tensor,
 ) -> dict[str, Any]:
-    side = text_side([unit], batch.attention_mask, lookup)
-    query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
+    placed = text_positions([unit], batch.attention_mask, lookup)
+    query, key = placed.shifted(part.query_shift), placed.shifted(part.key_shift)
     topical = pair_codes(query, key, causal=part.causal)[0, configuration] == PairClass.same_topic
     # To a word of several tokens: summed over them; from it: averaged.
     strength: dict[tuple[int, int], float] = {}
@@ -278,14 +278,14 @@ def _pairs(
         places = int(query.place[0, q]), int(key.place[0, k])
         strength[places] = strength.get(places, 0.0) + float(attention[q, k]) / float(query.pieces[0, q])
     membership = lookup.membership(configuration)
-    known = [place for place in range(len(unit.words)) if side.first[0, place] and side.words[0, place] >= 0]
-    with_topic = [place for place in known if membership[int(side.words[0, place])].any()]
+    known = [place for place in range(len(unit.words)) if placed.first[0, place] and placed.words[0, place] >= 0]
+    with_topic = [place for place in known if membership[int(placed.words[0, place])].any()]
     number = {place: i for i, place in enumerate(with_topic)}
     words = [str(unit.words[place]) for place in with_topic]
     strongest = sorted(strength.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_PAIRS]
     return {
         "words": [
-            {"word": word, "topics": np.flatnonzero(membership[int(side.words[0, place])]).tolist()}
+            {"word": word, "topics": np.flatnonzero(membership[int(placed.words[0, place])]).tolist()}
             for word, place in zip(words, with_topic, strict=True)
         ],
         "pairs": [

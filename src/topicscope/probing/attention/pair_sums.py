@@ -29,7 +29,7 @@ from topicscope.probing.attention.blocks import (
     TopicalPairs,
 )
 from topicscope.probing.attention.factored_sums import FactoredSums
-from topicscope.probing.attention.positions import Side, text_side
+from topicscope.probing.attention.positions import TokenPositions, text_positions
 from topicscope.probing.attention.sinks import sink_keys, without_keys
 from topicscope.probing.attention.topic_lookup import TopicLookup
 from topicscope.probing.attention.word_pair_sums import WordPairs
@@ -45,7 +45,7 @@ PAIRS_AT_A_TIME = 1 << 19
 class DenseSums:
     """Sums of one part over one batch, layer by layer. counts [b, c, k]: pairs of each class."""
 
-    def __init__(self, part: PartSpec, query: Side, key: Side, device: str) -> None:
+    def __init__(self, part: PartSpec, query: TokenPositions, key: TokenPositions, device: str) -> None:
         units, length = query.words.shape
         positions = torch.arange(length).expand(units, length)
         everywhere = torch.ones_like(positions, dtype=torch.bool)
@@ -109,7 +109,7 @@ class PartSums(ArrayFields):
             rows=np.zeros((documents, 3)),
         )
 
-    def add(self, document: np.ndarray, scale: np.ndarray, found: "_Found", *, word_pairs: bool) -> None:
+    def add(self, document: np.ndarray, scale: np.ndarray, found: "BatchSums", *, word_pairs: bool) -> None:
         """Add a batch: document [b] of each unit, scale [b] its L/100; word_pairs: keep these as well."""
         for number, layer in enumerate(self.part.layers):
             sums = found.layers[layer].numpy()  # [b, h, w, c, k]
@@ -150,7 +150,7 @@ class PartSums(ArrayFields):
 
 
 @dataclass
-class _Found:
+class BatchSums:
     """What one batch gives for one part: the sums of each layer, and what is counted once."""
 
     sums: DenseSums | FactoredSums
@@ -197,23 +197,23 @@ def _read(
     texts: TokenWindows,
     lookup: TopicLookup,
     sinks: Mapping[str, torch.Tensor],
-) -> dict[str, _Found]:
+) -> dict[str, BatchSums]:
     if not sinks and view.can_be_factored(batch):
-        side = text_side(texts, batch.attention_mask, lookup, aligned=True)
+        text = text_positions(texts, batch.attention_mask, lookup, aligned=True)
         try:
-            found, hear = _prepared(view, FactoredSums, side, {}, {})
-            view.run_factored(batch, hear)
+            found, on_attention = _prepared(view, FactoredSums, text, {}, {})
+            view.run_factored(batch, on_attention)
             return found
         except NotFactored:
             pass  # not at this length, or not in this precision: the weights themselves decide
-    side = text_side(texts, batch.attention_mask, lookup)
-    found, hear = _prepared(view, DenseSums, side, {}, sinks)
-    rows = view.run(batch, hear)
+    text = text_positions(texts, batch.attention_mask, lookup)
+    found, on_attention = _prepared(view, DenseSums, text, {}, sinks)
+    rows = view.run(batch, on_attention)
     if any(bool(left_out.any()) for left_out in rows.not_a_number.values()):
         # Which rows are lost is only known at the last layer: read again without them.
         left_out_rows = {name: left_out.cpu() for name, left_out in rows.not_a_number.items()}
-        found, hear = _prepared(view, DenseSums, side, left_out_rows, sinks)
-        view.run(batch, hear)
+        found, on_attention = _prepared(view, DenseSums, text, left_out_rows, sinks)
+        view.run(batch, on_attention)
     for name, part in found.items():
         part.rows[:, 1] = rows.not_a_number[name].sum(1)
         part.rows[:, 2] = rows.missing[name]
@@ -222,31 +222,31 @@ def _read(
 
 def _prepared(
     view: ModelView,
-    kind: Callable[[PartSpec, Side, Side, str], DenseSums | FactoredSums],
-    side: Side,
+    kind: Callable[[PartSpec, TokenPositions, TokenPositions, str], DenseSums | FactoredSums],
+    text: TokenPositions,
     left_out: Mapping[str, torch.Tensor],
     sinks: Mapping[str, torch.Tensor],
-) -> tuple[dict[str, _Found], Callable[[str, int, Any], None]]:
+) -> tuple[dict[str, BatchSums], Callable[[str, int, Any], None]]:
     """Sums without anything yet, and what adds a layer to them. left_out[part] bool [b, q]: no word stands there.
 
     sinks[part] bool [b, k]: keys that do not exist.
     """
     found = {}
     for part in view.parts:
-        query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
+        query, key = text.shifted(part.query_shift), text.shifted(part.key_shift)
         if part.name in left_out:
             query = query._replace(words=query.words.masked_fill(left_out[part.name], NOT_A_WORD))
         if part.name in sinks:
             # A word of several tokens goes where its first one does.
             begins = (key.place + part.key_shift).clamp(max=key.place.shape[1] - 1)
             key = key._replace(words=key.words.masked_fill(sinks[part.name].gather(1, begins), NOT_A_WORD))
-        rows = torch.zeros(len(side.words), 3, dtype=torch.float64)
-        rows[:, 0] = (side.rank > 0).sum(1)
-        found[part.name] = _Found(kind(part, query, key, view.device), {}, rows)
+        rows = torch.zeros(len(text.words), 3, dtype=torch.float64)
+        rows[:, 0] = (text.rank > 0).sum(1)
+        found[part.name] = BatchSums(kind(part, query, key, view.device), {}, rows)
 
-    def hear(part: str, layer: int, attention: Any) -> None:
+    def on_attention(part: str, layer: int, attention: Any) -> None:
         if part in sinks:
             attention = without_keys(attention, sinks[part].to(attention.device))
         found[part].layers[layer] = found[part].sums.layer(attention)
 
-    return found, hear
+    return found, on_attention

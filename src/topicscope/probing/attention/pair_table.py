@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from topicscope.probing.attention.positions import Side, pair_codes, text_side
+from topicscope.probing.attention.positions import TokenPositions, pair_codes, text_positions
 from topicscope.probing.attention.topic_lookup import TopicLookup
 from topicscope.probing.hf import ModelView, PartSpec
-from topicscope.probing.tokens import AlignedUnit, make_batches, tokens_at_once
+from topicscope.probing.tokens import AlignedUnit, TokenWindows, make_batches, tokens_at_once
 from topicscope.topics import PairClass
 
 
@@ -79,11 +79,11 @@ class PairReader:
         classes: Sequence[PairClass] = tuple(PairClass),
     ) -> None:
         self._batches = []
-        rows = 0
-        for batch in make_batches(units, max_tokens=tokens_at_once(view.device)):
-            side = text_side([units[i] for i in batch.unit_index], batch.attention_mask, lookup)
+        windows, rows = TokenWindows.of(units), 0
+        for batch in make_batches(windows, max_tokens=tokens_at_once(view.device)):
+            text = text_positions(windows.take(batch.unit_index), batch.attention_mask, lookup)
             document = document_of[list(batch.unit_index)]
-            found = {part.name: _find(part, side, document, classes, rows) for part in view.parts}
+            found = {part.name: _find(part, text, document, classes, rows) for part in view.parts}
             self._batches.append((batch, found))
             rows += batch.input_ids.numel()
 
@@ -125,10 +125,10 @@ class PairReader:
 
 
 def _find(
-    part: PartSpec, side: Side, document: np.ndarray, classes: Sequence[PairClass], first_row: int
+    part: PartSpec, text: TokenPositions, document: np.ndarray, classes: Sequence[PairClass], first_row: int
 ) -> tuple[PairTable, np.ndarray]:
     """The pairs of one batch, without attention, and where they stand in its flat [b q k]."""
-    query, key = side.shifted(part.query_shift), side.shifted(part.key_shift)
+    query, key = text.shifted(part.query_shift), text.shifted(part.key_shift)
     codes = pair_codes(query, key, causal=part.causal)[:, 0].numpy()
     unit, i, j = np.nonzero(np.isin(codes, [int(pair_class) for pair_class in classes]))
     row = unit * codes.shape[1] + i
@@ -139,7 +139,7 @@ def _find(
         key=key.words.numpy()[unit, j],
         pair_class=codes[unit, i, j].astype(np.int64),
         distance=np.abs(query.place.numpy()[unit, i] - key.place.numpy()[unit, j]),
-        length=(side.rank > 0).sum(1).numpy()[unit],
+        length=(text.rank > 0).sum(1).numpy()[unit],
         rank=query.rank.numpy()[unit, i],
         attention=np.zeros((len(unit), 0)),
     )

@@ -14,7 +14,7 @@ from topicscope.probing.tokens import LATER, AlignedUnit, TokenWindows
 from topicscope.topics import NOT_A_WORD, PairClass, Positions, classify_pairs
 
 
-class Side(NamedTuple):
+class TokenPositions(NamedTuple):
     """Positions of a batch, on the CPU.
 
     words [b, m]: word index, -1 where no word stands. topics [c]: as `Positions.topics`. band [b, m]: of
@@ -42,10 +42,10 @@ class Side(NamedTuple):
         flags = [t >= 0 if t.ndim == self.words.ndim else t.any(-1) for t in self.topics]
         return torch.stack(flags).any(0) & self.is_word
 
-    def take(self, rows: torch.Tensor, columns: torch.Tensor, valid: torch.Tensor) -> "Side":
+    def take(self, rows: torch.Tensor, columns: torch.Tensor, valid: torch.Tensor) -> "TokenPositions":
         """Positions `columns` [g, n] of the units `rows` [g]; no word stands where they are not `valid` [g, n]."""
         pick = rows[:, None], columns
-        return Side(
+        return TokenPositions(
             words=self.words[pick].masked_fill(~valid, NOT_A_WORD),
             topics=tuple(topics[pick] for topics in self.topics),
             band=self.band[pick],
@@ -55,7 +55,7 @@ class Side(NamedTuple):
             rank=self.rank[pick],
         )
 
-    def shifted(self, shift: int) -> "Side":
+    def shifted(self, shift: int) -> "TokenPositions":
         """The sequence a decoder reads: the text moved `shift` to the right, so that position i holds token i - shift.
 
         What is moved beyond the last attended token falls out.
@@ -65,7 +65,7 @@ class Side(NamedTuple):
         attended = self.rank > 0
         words = torch.full_like(self.words, NOT_A_WORD)
         words[:, shift:] = self.words[:, :-shift]
-        return Side(
+        return TokenPositions(
             words=words.masked_fill(~attended, NOT_A_WORD),
             topics=tuple(topics.roll(shift, 1) for topics in self.topics),
             band=self.band.roll(shift, 1),
@@ -76,9 +76,9 @@ class Side(NamedTuple):
         )
 
 
-def text_side(
+def text_positions(
     units: Sequence[AlignedUnit], attended: torch.Tensor, lookup: TopicLookup, *, aligned: bool = False
-) -> Side:
+) -> TokenPositions:
     """The text of a batch, one unit a row, where `attended` [b, m] is 1; aligned: at the first positions instead."""
     length = attended.shape[1]
     where = attended.cpu().numpy().astype(bool)
@@ -94,7 +94,7 @@ def text_side(
     words = np.take_along_axis(words, place, 1)
     pieces = np.zeros(where.shape, dtype=np.float32)
     np.add.at(pieces, (np.arange(len(where))[:, None], place), 1)
-    return Side(
+    return TokenPositions(
         words=torch.from_numpy(words),
         topics=tuple(torch.from_numpy(lookup.topics(c, words)) for c in range(len(lookup.configurations))),
         band=torch.from_numpy(lookup.bands(words)),
@@ -105,7 +105,7 @@ def text_side(
     )
 
 
-def pair_codes(query: Side, key: Side, *, causal: bool) -> torch.Tensor:
+def pair_codes(query: TokenPositions, key: TokenPositions, *, causal: bool) -> torch.Tensor:
     """int8 [b, c, query, key]: the `PairClass` of each pair of positions, -1 where there is no pair."""
     codes = []
     for query_topics, key_topics in zip(query.topics, key.topics, strict=True):
@@ -117,12 +117,12 @@ def pair_codes(query: Side, key: Side, *, causal: bool) -> torch.Tensor:
     return stacked.masked_fill(later_keys(query, key)[:, None], -1) if causal else stacked
 
 
-def later_keys(query: Side, key: Side) -> torch.Tensor:
+def later_keys(query: TokenPositions, key: TokenPositions) -> torch.Tensor:
     """bool [b, query, key]: the key comes after the query."""
     return key.rank[:, None, :] > query.rank[:, :, None]
 
 
-def both_first(query: Side, key: Side) -> torch.Tensor:
+def both_first(query: TokenPositions, key: TokenPositions) -> torch.Tensor:
     """bool [b, query, key]: one of these pairs of positions for each pair of words."""
     return query.first[:, :, None] & key.first[:, None, :]
 
