@@ -372,22 +372,19 @@ def _summary(chosen: pd.DataFrame, part: str) -> str:
     return said
 
 
-# Columns of heads.csv that the panel of a head shows, with the words for them.
-_PANEL: Mapping[str, str] = {
-    **{name: f"ratio, {ratio.label}" for name, ratio in RATIOS.items()},
-    "mean_same": "mean attention × L/100, same topic",
-    "mean_different": "mean attention × L/100, different topics",
-    **PROFILE,
-}
-
-
 def head_data(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, Any]:
     """What the page's script shows of single heads: numbers beside the median of their part, and example sentences.
 
     record: result.json; heads: heads.csv. Sentences are kept once; heads name theirs by its place.
     """
     chosen = at_threshold(heads, record["headline"]["threshold"])
-    columns = [(name, label) for name, label in _PANEL.items() if name in chosen and bool(chosen[name].notna().any())]
+    panel = {name: f"ratio, {ratio.label}" for name, ratio in RATIOS.items()}
+    panel |= {
+        "mean_same": "mean attention × L/100, same topic",
+        "mean_different": "mean attention × L/100, different topics",
+        **PROFILE,
+    }
+    columns = [(name, label) for name, label in panel.items() if name in chosen and bool(chosen[name].notna().any())]
     top_words = {topic["topic"]: topic["words"][:_WORDS_OF_A_TOPIC] for topic in record["topics"]}
     sentences: list[dict[str, Any]] = []
     place: dict[str, int] = {}

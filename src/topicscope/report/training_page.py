@@ -188,6 +188,7 @@ def _charts(record: RunRecord) -> list[Chart]:
     for name, one in matrices.items():
         most, (caption, text) = MOST_CELLS // len(matrices), _MATRICES[name]
         figure = matrix(record, name=name, step=int(one.steps[-1]), most_cells=most)[1]
+        figure.set_figwidth(5.2)  # the map is as wide as it is high
         found.append(Chart.of(figure, f"matrix-{name.replace('_', '').lower()}", caption, text))
     if "attention_different_topic" in record.history:
         found.append(Chart.of(attention(record)[1], "attention", "Attention by class of word pair", _ATTENTION))
