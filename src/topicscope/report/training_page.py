@@ -65,12 +65,7 @@ def render_run(record: RunRecord) -> str:
         attention="attention_different_topic" in record.history,
         command=manifest.command,
         downloads=_downloads(record),
-        manifest=[
-            tables.details("Recipe", record.config),
-            tables.details("Options", manifest.options),
-            tables.details("Sources", manifest.sources),
-            tables.details("Environment", manifest.environment.model_dump()),
-        ],
+        manifest=tables.manifest_tables(manifest, "Recipe", record.config),
     )
 
 
