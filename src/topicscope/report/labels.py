@@ -91,7 +91,7 @@ PROFILE: Mapping[str, str] = {
     "itself": "attention to the word itself",
     "previous": "attention to the previous token",
     "next": "attention to the next token",
-    "entropy_share": "entropy / its largest value (1 = spread evenly)",
+    "entropy_share": "entropy / its largest value",
     "entropy": "entropy of its attention (nats)",
     "distance": "mean distance (tokens)",
 }
