@@ -80,7 +80,6 @@ def render_comparison(probes: Mapping[str, ProbeRecord], differences: Difference
                 "headline": record["headline"]["text"],
                 "verdict": verdict(record["headline"]),
                 "warnings": cautions(record),
-                "interrupted": record["interrupted"],
                 "maps": [chart.name.replace("-", "_") for chart in maps],
                 "attention": attention_table(rows),
                 "controls": control_table(rows, record["controls"]),

@@ -56,7 +56,9 @@ def write_cells(axes: Axes, drawn: ScalarMappable, values: np.ndarray, texts: Se
     for (place, value), text in zip(np.ndenumerate(values), texts, strict=True):
         if text:
             row, column = place
-            color = LIGHT_LETTERS if math.isfinite(value) and is_dark(drawn.to_rgba(value)) else DARK_LETTERS
+            color = "black"
+            if math.isfinite(value):
+                color = LIGHT_LETTERS if is_dark(drawn.to_rgba(value)) else DARK_LETTERS
             letters = axes.text(column, row, text, ha="center", va="center", fontsize=size, color=color)
             letters.set_gid(f"letters-{row * values.shape[1] + column}")
 

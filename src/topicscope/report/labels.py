@@ -69,6 +69,12 @@ RATIOS: Mapping[str, Quantity] = {
         GREY,
         "X",
     ),
+    "attention_ratio_distinct_distance_matched_sinks_excluded": Quantity(
+        "distinct, distance-matched, without sinks",
+        "The ratio of distinct words at matched distances when no attention goes to sinks.",
+        "#444444",
+        "*",
+    ),
 }
 """Columns of a probe's table that hold an attention ratio, in the order in which they are shown."""
 
@@ -85,7 +91,7 @@ PROFILE: Mapping[str, str] = {
     "itself": "attention to the word itself",
     "previous": "attention to the previous token",
     "next": "attention to the next token",
-    "entropy_share": "entropy / its largest value (1 = spread evenly)",
+    "entropy_share": "entropy / its largest value",
     "entropy": "entropy of its attention (nats)",
     "distance": "mean distance (tokens)",
 }

@@ -89,7 +89,6 @@ def render_probe(probe: ProbeRecord) -> str:
         verdict=verdict(headline, distinct_low(headline, rows)),
         strictest=strictest(headline, rows),
         cards=cards(headline, paper, model["model_type"]),
-        interrupted=record["interrupted"],
         warnings=cautions(record),
         attention=tables.attention_table(rows),
         control_table=tables.control_table(rows, record["controls"]),
@@ -107,12 +106,7 @@ def render_probe(probe: ProbeRecord) -> str:
         created=manifest["created"],
         command=manifest.get("command"),
         downloads=downloads(_files(record, heads)),
-        manifest=[
-            tables.details("Model", model),
-            tables.details("Options", manifest["options"]),
-            tables.details("Sources", manifest["sources"]),
-            tables.details("Environment", manifest["environment"]),
-        ],
+        manifest=tables.manifest_tables(manifest, "Model", model),
     )
 
 
@@ -217,7 +211,8 @@ _LEAST_SHARE, _LEAST_WORDS, _LEAST_DOCUMENTS, _LEAST_PAIRS = 0.5, 3, 30, 100
 def cautions(record: Mapping[str, Any]) -> list[str]:
     """What a reader must know first: the probe's warnings, then little text, few words, few pairs at the headline."""
     headline, coverage = record["headline"], record["coverage"]
-    said = list(map(str, record["warnings"]))
+    said = ["The run was interrupted: only what was finished is shown."] if record["interrupted"] else []
+    said += map(str, record["warnings"])
     documents, alignment = headline["documents"], coverage.get("alignment", {})
     if documents < _LEAST_DOCUMENTS:
         said.append(f"Only {documents} documents were read: the interval rests on few independent pieces of text.")
@@ -372,22 +367,19 @@ def _summary(chosen: pd.DataFrame, part: str) -> str:
     return said
 
 
-# Columns of heads.csv that the panel of a head shows, with the words for them.
-_PANEL: Mapping[str, str] = {
-    **{name: f"ratio, {ratio.label}" for name, ratio in RATIOS.items()},
-    "mean_same": "mean attention × L/100, same topic",
-    "mean_different": "mean attention × L/100, different topics",
-    **PROFILE,
-}
-
-
 def head_data(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, Any]:
     """What the page's script shows of single heads: numbers beside the median of their part, and example sentences.
 
     record: result.json; heads: heads.csv. Sentences are kept once; heads name theirs by its place.
     """
     chosen = at_threshold(heads, record["headline"]["threshold"])
-    columns = [(name, label) for name, label in _PANEL.items() if name in chosen and bool(chosen[name].notna().any())]
+    panel = {name: f"ratio, {ratio.label}" for name, ratio in RATIOS.items()}
+    panel |= {
+        "mean_same": "mean attention × L/100, same topic",
+        "mean_different": "mean attention × L/100, different topics",
+        **PROFILE,
+    }
+    columns = [(name, label) for name, label in panel.items() if name in chosen and bool(chosen[name].notna().any())]
     top_words = {topic["topic"]: topic["words"][:_WORDS_OF_A_TOPIC] for topic in record["topics"]}
     sentences: list[dict[str, Any]] = []
     place: dict[str, int] = {}

@@ -21,13 +21,18 @@ def render_series(record: Mapping[str, Any], rows: pd.DataFrame, figure: Figure 
     record: the document of series.json; rows: its table; figure: the curves, None where nothing was measured.
     """
     skipped = [c for c in record["checkpoints"] if c["status"] == "skipped"]
+    missing = [f"{c['name']} was skipped: {str(c['reason']).splitlines()[0]}" for c in skipped]
+    if record["counts"]["waiting"]:
+        missing.append(
+            f"{record['counts']['waiting']} checkpoints were not probed yet; the same command with --resume goes on."
+        )
     return render_page(
         "series.html.j2",
         name=record["name"],
         verdict=record["verdict"],
         counts=record["counts"],
         checkpoints=len(record["checkpoints"]),
-        skipped=[(c["name"], str(c["reason"]).splitlines()[0]) for c in skipped],
+        missing=missing,
         charts=[] if figure is None else [Chart.of(figure, "curves", "Topic structure by training step", _ALT)],
         steps=_by_checkpoint(rows),
         layers=_by_layer(rows),

@@ -26,7 +26,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from topicscope.records import dump_json
-from topicscope.report.style import LINES, Columns, PaperFigure, paper_figure, tidy
+from topicscope.report.heatmaps import draw_cells, write_cells
+from topicscope.report.style import LINES, Cells, Columns, PaperFigure, paper_figure, tidy
 from topicscope.report.training_figures import plain_log
 
 # A field has a logarithmic axis if its largest value is so many times the smallest; a measurement, if it is more times.
@@ -190,26 +191,26 @@ def _panels(
 
 def _map(data: pd.DataFrame, fields: Sequence[_Field], metric: str, columns: Columns | None) -> Figure:
     across, up = sorted(fields, key=lambda field: -len(field.levels))
-    cells = np.full((len(up.levels), len(across.levels)), np.nan)
+    levels = up.levels[::-1]  # the lowest at the bottom
+    cells = np.full((len(levels), len(across.levels)), np.nan)
     for row in data.to_dict(orient="records"):
-        cells[up.levels.index(row[up.name]), across.levels.index(row[across.name])] = row["mean"]
+        cells[levels.index(row[up.name]), across.levels.index(row[across.name])] = row["mean"]
     known = cells[np.isfinite(cells)]
     wide = known.size > 0 and known.min() > 0 and known.max() > _VERY_WIDE * known.min()
     norm = LogNorm() if wide else Normalize()
     with paper_figure(columns, min(1.2 + 0.32 * len(up.levels), 6.0)) as figure:
         axes = figure.subplots()
-        image = axes.imshow(cells, origin="lower", aspect="auto", cmap="viridis", norm=norm)
-        axes.set_xticks(range(len(across.levels)), [_label(v) for v in across.levels], rotation=45 * (cells.size > 64))
-        axes.set_yticks(range(len(up.levels)), [_label(v) for v in up.levels])
+        drawn = draw_cells(axes, cells, norm, "viridis")
+        names = [_label(level) for level in across.levels]
+        axes.set_xticks(range(len(names)), names, rotation=45 * (cells.size > 64))
+        axes.set_yticks(range(len(cells)), [_label(level) for level in levels])
         axes.set(xlabel=across.name, ylabel=up.name)
-        for (y, x), value in np.ndenumerate(cells):
-            if np.isnan(value):
-                axes.text(x, y, "×", ha="center", va="center")
-            elif cells.size <= 64:
-                red, green, blue, _ = mpl.colormaps["viridis"](norm(value))
-                ink = "black" if 0.3 * red + 0.6 * green + 0.1 * blue > 0.5 else "white"
-                axes.text(x, y, f"{value:.3g}", ha="center", va="center", color=ink, fontsize=6.5)
-        figure.colorbar(image, label=metric_words(metric))
+        texts = ["×" if np.isnan(v) else f"{v:.3g}" if cells.size <= 64 else "" for v in cells.ravel()]
+        write_cells(axes, drawn, cells, texts, 6.5)
+        figure.colorbar(drawn, label=metric_words(metric))
+    text = f"{up.name} = {{row}}\n{across.name} = {{column}}\n{metric_words(metric)} {{value}}"
+    rows = [_label(level) for level in levels]
+    figure.cells = Cells({metric: cells}, metric, rows, names, text, norm, mpl.colormaps["viridis"])
     return figure
 
 

@@ -44,11 +44,7 @@ def render_sweep(record: Mapping[str, Any], table: pd.DataFrame, figure: Figure 
         downloads=downloads(
             {"table.csv": table.to_csv(index=False), "sweep.json": dump_json(record, indent=2) + "\n"},
         ),
-        manifest=[
-            tables.details("Sweep", {name: manifest["options"][name] for name in manifest["options"]}),
-            tables.details("Sources", manifest["sources"]),
-            tables.details("Environment", manifest["environment"]),
-        ],
+        manifest=tables.manifest_tables(manifest, "Sweep"),
     )
 
 

@@ -329,6 +329,17 @@ def details(caption: str, value: Any) -> Table:
     return Table(caption, ["name", "value"], [[name, text] for name, text in _flat(value, "")])
 
 
+def manifest_tables(manifest: Any, caption: str, first: Any = None) -> list[Table]:
+    """How a result was made: what is its own under `caption`, then options, sources and environment.
+
+    first: under `caption`; unless given the options, which then have no table of their own.
+    """
+    fields = manifest if isinstance(manifest, Mapping) else manifest.model_dump()
+    parts = {caption: fields["options"]} if first is None else {caption: first, "Options": fields["options"]}
+    parts |= {"Sources": fields["sources"], "Environment": fields["environment"]}
+    return [details(name, part) for name, part in parts.items()]
+
+
 def _flat(value: Any, name: str) -> Iterable[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():

@@ -65,12 +65,7 @@ def render_run(record: RunRecord) -> str:
         attention="attention_different_topic" in record.history,
         command=manifest.command,
         downloads=_downloads(record),
-        manifest=[
-            tables.details("Recipe", record.config),
-            tables.details("Options", manifest.options),
-            tables.details("Sources", manifest.sources),
-            tables.details("Environment", manifest.environment.model_dump()),
-        ],
+        manifest=tables.manifest_tables(manifest, "Recipe", record.config),
     )
 
 
@@ -188,6 +183,7 @@ def _charts(record: RunRecord) -> list[Chart]:
     for name, one in matrices.items():
         most, (caption, text) = MOST_CELLS // len(matrices), _MATRICES[name]
         figure = matrix(record, name=name, step=int(one.steps[-1]), most_cells=most)[1]
+        figure.set_figwidth(5.2)  # the map is as wide as it is high
         found.append(Chart.of(figure, f"matrix-{name.replace('_', '').lower()}", caption, text))
     if "attention_different_topic" in record.history:
         found.append(Chart.of(attention(record)[1], "attention", "Attention by class of word pair", _ATTENTION))
