@@ -2,7 +2,8 @@
 
     python benchmarks/call_path.py [--json] [--list probe|train]
 
-probe: a BERT of two layers, ten documents, labelled words and the default options but no random controls. train: two
+probe: a BERT of two layers, ten documents and labelled words, without random controls, shuffled topics and profiles of
+heads: the smallest probe that writes a whole result with its page. train: two
 seeds of recipes/theorem-2.toml for two steps. Each runs in a process of its own under `sys.setprofile`; bodies of
 modules and classes are not counted, nor are lambdas and comprehensions, which belong to the function that has them.
 """
@@ -19,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+SMALLEST = ("--controls", "0", "--permutations", "0", "--profile", "0")
 WORDS = {
     "water": ("river", "sea", "ship", "fish"),
     "war": ("king", "army", "battle", "sword"),
@@ -57,7 +59,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
     quiet = ["--progress", "none"]
     recipe = ["train", str(ROOT / "recipes" / "theorem-2.toml"), "--seeds", "2", "--set", "training.steps=2"]
     return {
-        "probe": ["probe", *write_inputs(folder), "--controls", "0", "--out", str(folder / "probe"), *quiet],
+        "probe": ["probe", *write_inputs(folder), *SMALLEST, "--out", str(folder / "probe"), *quiet],
         "train": [*recipe, "--out", str(folder / "train"), *quiet],
     }
 
@@ -72,7 +74,8 @@ def entered(arguments: list[str]) -> set[tuple[str, str]]:
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(source) or code.co_name.startswith("<"):
+        ours = code.co_filename.startswith(source) and code.co_filename.endswith(".py")  # templates are no functions
+        if event != "call" or not ours or code.co_name.startswith("<"):
             return
         if code.co_flags & 1:  # CO_OPTIMIZED, which bodies of classes lack
             found.add((code.co_filename.removeprefix(source), code.co_qualname))
