@@ -19,6 +19,7 @@ import topicscope
 from cli.probe_files import OPTIONS_OF_SHARDS, corpus_of_shards, save_model, undrawn
 
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "OMP_NUM_THREADS": "1"}
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
 # Workers must find the work that tests give them (cluster_work).
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 TOKEN = "0123456789abcdef" * 4  # of the cluster of `head`

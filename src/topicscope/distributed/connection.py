@@ -24,12 +24,13 @@ def require_ray() -> Any:
     Raises:
         InputError: it is not installed.
     """
-    # Read when ray is first imported: no report of use, no environments built by uv, and no task that needs more
-    # memory than there is tried for ever.
+    # Read when ray is first imported: no report of use, no environments built by uv, no task that needs more memory
+    # than there is tried for ever, and no new Ray on this machine in place of a cluster that has gone.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_task_oom_retries", "3")
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     try:
         import ray
     except ImportError as error:

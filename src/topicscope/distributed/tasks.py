@@ -3,7 +3,6 @@
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from topicscope.distributed import worker
@@ -89,6 +88,8 @@ class Tasks:
         following = next(remaining, None)
         try:
             while following is not None or self._held:
+                if not self._ray.is_initialized():
+                    raise ConnectionError("Ray has ended the connection")
                 if following is not None and self._fits(following[2]):
                     self._send(*following)
                     following = next(remaining, None)
@@ -98,6 +99,7 @@ class Tasks:
                     yield self._ended.pop(given if in_order else next(iter(self._ended)))
                     given += 1
         except ConnectionError as error:
+            self._running.clear()
             raise RunError(
                 "the cluster is gone",
                 received=first_line(error),
@@ -105,8 +107,7 @@ class Tasks:
             ) from error
         finally:
             for reference in self._running:
-                with suppress(ConnectionError):
-                    self._ray.cancel(reference, force=True)
+                self._ray.cancel(reference, force=True)
 
     @property
     def _held(self) -> int:
