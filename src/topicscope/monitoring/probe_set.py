@@ -103,7 +103,7 @@ def prepare(
         options = options.model_copy(update={"threshold": (max(DEFAULT_THRESHOLD, least),)})
     (configuration,) = configurations_of(fitted, options)
     tokens = tokens_of(tokenizer, corpus, options, max_length=max_length, progress=SilentProgress())
-    counts = dict(zip(tokens.words, tokens.word_counts().tolist(), strict=True))
+    counts = dict(zip(tokens.words, tokens.word_counts.tolist(), strict=True))
     lookup = TopicLookup([configuration], tokens.words, np.array(list(counts.values()), dtype=np.int64))
     membership = lookup.membership(0)
     if int((membership.sum(0) > 0).sum()) < 2 or int(membership.sum(0).max(initial=0)) < 2:

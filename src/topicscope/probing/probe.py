@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +245,7 @@ def probe(
             aligner=cluster,
         )
         require_known_words(tokens, view)
-        lookup = TopicLookup(configurations, tokens.words, tokens.word_counts())
+        lookup = TopicLookup(configurations, tokens.words, tokens.word_counts)
         work.warn(fitted.warnings, tokens.unit_counts.warnings, *(c.assignment.warnings for c in configurations))
 
         # Forward passes: the model, random weights, the model without sinks.
@@ -364,16 +364,16 @@ def probe(
         return result
 
 
+@dataclass
 class _Work:
     """What there is to say of the work on a probe.
 
     interrupted: Ctrl-C was pressed. left_out: documents that a pass could not read. warnings: in order, each once.
     """
 
-    def __init__(self) -> None:
-        self.interrupted = False
-        self.left_out: list[LeftOut] = []
-        self.warnings: dict[str, None] = {}
+    interrupted: bool = False
+    left_out: list[LeftOut] = field(default_factory=list)
+    warnings: dict[str, None] = field(default_factory=dict)
 
     def warn(self, *warnings: Iterable[str]) -> None:
         """Add warnings."""

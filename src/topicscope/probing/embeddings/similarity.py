@@ -297,7 +297,7 @@ class EmbeddingProbe:
             require_states(view)
         self._tokens, self._options, self._progress = tokens, options, progress
         self._configurations = lookup.configurations
-        counts = dict(zip(tokens.words, tokens.word_counts().tolist(), strict=True))
+        counts = dict(zip(tokens.words, tokens.word_counts.tolist(), strict=True))
         self._chosen = ComparedWords.of(view, lookup.configurations, counts, seed=options.seed, progress=progress)
         self._measured = pd.DataFrame()
         self._controls: list[pd.DataFrame] = []

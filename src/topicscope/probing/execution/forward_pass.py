@@ -118,7 +118,7 @@ def attention_pass(
         RunError: the executor could not read a single shard.
     """
     device = view.device if executor is None else executor.device
-    plan = plan_shards(tokens.document_ends(), shard_units(spec.options, device))
+    plan = plan_shards(tokens.document_ends, shard_units(spec.options, device))
     state = PassState(view, folder, document_rows=spec.document_rows)
     result = PassResult(state, tokens.documents)
     ready = state.restore()

@@ -188,7 +188,9 @@ class _Rows:
 class TokenCache(Sequence[AlignedUnit]):
     """The windows of a corpus, those of one document together; every access reads from disk.
 
-    words: the words of the text that are tokens, in the order of the text. unit_counts, coverage: what was left out.
+    words: the words of the text that are tokens, in the order of the text; word_counts int64 [word]: how often each.
+    document_ends int64 [document]: where the windows of each document end, of those that have any.
+    unit_counts, coverage: what was left out.
 
     Raises:
         ValueError, KeyError, OSError: there is no whole file in the folder.
@@ -202,19 +204,19 @@ class TokenCache(Sequence[AlignedUnit]):
         self.words: tuple[str, ...] = tuple(header["words"])
         self.unit_counts = UnitCounts(**header["unit_counts"] | {"warnings": tuple(header["unit_counts"]["warnings"])})
         self.coverage = Coverage(**header["coverage"])
-        self._word_counts = np.frombuffer(metadata[b"word_counts"], dtype=np.int64)
-        self._document_ends = np.frombuffer(metadata[b"document_ends"], dtype=np.int64)
+        self.word_counts = np.frombuffer(metadata[b"word_counts"], dtype=np.int64)
+        self.document_ends = np.frombuffer(metadata[b"document_ends"], dtype=np.int64)
         self._rows = _Rows(folder / FILE, np.arange(0, len(self), ROWS))
         with suppress(OSError):
             os.utime(folder)  # in use: see `prune`
 
     def __len__(self) -> int:
-        return int(self._document_ends[-1]) if len(self._document_ends) else 0
+        return int(self.document_ends[-1]) if len(self.document_ends) else 0
 
     @property
     def documents(self) -> int:
         """How many documents have at least one window."""
-        return len(self._document_ends)
+        return len(self.document_ends)
 
     @overload
     def __getitem__(self, index: int) -> AlignedUnit: ...
@@ -226,14 +228,6 @@ class TokenCache(Sequence[AlignedUnit]):
             return self._read(places, places + 1)[0]
         assert places.step == 1, "windows are read one after another"
         return self._read(places.start, max(places.start, places.stop))
-
-    def word_counts(self) -> np.ndarray:
-        """How often each of `words` occurs, int64 [word]."""
-        return self._word_counts
-
-    def document_ends(self) -> np.ndarray:
-        """Where the windows of each document end, int64 [document], ascending."""
-        return self._document_ends
 
     def _read(self, start: int, stop: int) -> TokenWindows:
         if start == stop:
