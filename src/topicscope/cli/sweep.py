@@ -106,6 +106,7 @@ def sweep(
             progress=shown,
             command=command_line(),
         )
+    result.report()
     if json:
         print_json(result.to_dict())
     else:
