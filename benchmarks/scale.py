@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from topicscope.probing.results import load_state, save_state
+from topicscope.probing.results import load_state, pack_state
 from topicscope.probing.statistics import DocumentSums, PartMoments
 from topicscope.progress import SilentProgress
 
@@ -48,14 +48,11 @@ def merged(folder: Path, size: str, shards: int) -> dict[str, float]:
     expected = np.zeros(SIZES[size][0])
     for number in range(FILES):
         sums = made_up(*SIZES[size], seed=number)
-        (folder / f"{number}").mkdir()
-        save_state(folder / f"{number}", sums.arrays("shard"))
+        (folder / f"{number}").write_bytes(pack_state(sums.arrays("shard")))
         expected += sums.moments["encoder"].pooled_total[0] * (shards / FILES)
     total, started, memory = DocumentSums(), time.process_time(), 0
     for number in range(shards):
-        arrays = load_state(folder / f"{number % FILES}")
-        assert arrays is not None
-        total.merge(DocumentSums.from_arrays(arrays, "shard"))
+        total.merge(DocumentSums.from_arrays(load_state(folder / f"{number % FILES}"), "shard"))
         if number == 9:
             memory = peak_bytes()
     seconds = time.process_time() - started
@@ -64,7 +61,7 @@ def merged(folder: Path, size: str, shards: int) -> dict[str, float]:
     return {
         "seconds": seconds,
         "ms_per_shard": 1e3 * seconds / shards,
-        "bytes_of_a_shard": float((folder / "0" / "state.safetensors").stat().st_size),
+        "bytes_of_a_shard": float((folder / "0").stat().st_size),
         "megabytes_grown": (peak_bytes() - memory) / 1e6,
         "megabytes_peak": peak_bytes() / 1e6,
     }
@@ -101,10 +98,8 @@ def overhead(folder: Path, documents: int) -> dict[str, float]:
     folder.mkdir()
     started = time.process_time()
     for _ in range(10):
-        save_state(folder, sums.arrays("shard"))
-        arrays = load_state(folder)
-        assert arrays is not None
-        DocumentSums().merge(DocumentSums.from_arrays(arrays, "shard"))
+        (folder / "shard").write_bytes(pack_state(sums.arrays("shard")))
+        DocumentSums().merge(DocumentSums.from_arrays(load_state(folder / "shard"), "shard"))
     cost, unit = (time.process_time() - started) / 10, clock.cpu / units
     document = unit * text["units"] / text["documents"]
     return {

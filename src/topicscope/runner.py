@@ -1,8 +1,7 @@
-"""Independent pieces of work and who does them: this process, one after another, or a cluster (`cluster.Cluster`)."""
+"""Independent pieces of work, and who does them: this process one after another, or a `distributed.Cluster`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from topicscope.errors import InputError
@@ -18,9 +17,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Finished:
-    """A job that was done, and what its function returned."""
+    """A job that was done, by its name, and what its function returned."""
 
-    name: str
+    name: Any
     value: Any
 
 
@@ -28,20 +27,13 @@ class Finished:
 class Failed:
     """A job that was not done, after as many tries as its runner gives it."""
 
-    name: str
+    name: Any
     reason: str
 
 
 @runtime_checkable
 class Runner(Protocol):
-    """Who does jobs. What a function leaves in a folder must not depend on who calls it, or when."""
-
-    def check(self, folder: Path) -> None:
-        """Before any work: make sure that whoever does the jobs can read and write `folder`, which is there.
-
-        Raises:
-            InputError: names the machine that cannot, or that has other versions.
-        """
+    """Who does jobs."""
 
     def run(self, work: Callable[..., Any], jobs: Sequence[Job]) -> Iterator[Finished | Failed]:
         """Every job once, as `work(*job.arguments)`, in the order in which they end.
@@ -53,9 +45,6 @@ class Runner(Protocol):
 
 class Here:
     """This process, one job after another, in their order."""
-
-    def check(self, folder: Path) -> None:
-        """Nothing: what this process cannot write it says itself."""
 
     def run(self, work: Callable[..., Any], jobs: Sequence[Job]) -> Iterator[Finished | Failed]:
         """See `Runner.run`; a job is tried once, as the same process would fail the same way again."""

@@ -125,19 +125,3 @@ def test_progress_as_json_goes_to_stderr(tmp_path, capsys) -> None:
     json.loads(printed.out)
     events = [json.loads(line)["event"] for line in printed.err.splitlines()]
     assert (events[0], events[-1]) == ("start", "finish")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--workers", "2"], "--cluster local"),
-        (["--gpus-per-worker", "1", "--set", "training.device=cuda"], "--cluster local"),
-        (["--seeds-per-task", "2"], "--cluster local"),
-        (["--cluster", "local", "--set", "training.device=cuda"], "--gpus-per-worker 1"),
-        (["--cluster", "local", "--gpus-per-worker", "1"], "--set training.device=cuda"),
-    ],
-)
-def test_options_of_a_cluster_that_make_no_sense(options, message, tmp_path, capsys) -> None:
-    assert run([*arguments("value-matrix"), *options, "--out", str(tmp_path / "run")]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

@@ -2,10 +2,13 @@
 
 import json
 import os
+import pickle
 import signal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tiny
@@ -15,18 +18,17 @@ from cli.probe_files import save_model
 from distributed.processes import descendants
 from probing.test_probe_resume import same
 from topicscope.cli import run as cli
-from topicscope.distributed import Cluster, preflight
+from topicscope.distributed import Cluster, worker
+from topicscope.distributed.cluster import TOKENS_PER_BLOCK, blocks_of
 from topicscope.errors import InputError
+from topicscope.probing import ProbeOptions
+from topicscope.probing.execution import ModelSource
+from topicscope.probing.hf import ModelView, load_model, model_files
+from topicscope.probing.tokens import AlignedUnit, TokenWindows
 from topicscope.progress import SilentProgress
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def whole(model: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("whole") / "run"
-    topicscope.probe(str(model), documents=corpus, **OPTIONS, out=out)
-    return out
+probe_module = import_module("topicscope.probing.probe")  # the package's function of this name hides it
 
 
 def run(model: Path, corpus: Path, out: Path, workers: int, **more: Any) -> Any:
@@ -52,7 +54,7 @@ class Kills(SilentProgress):
 
     def note(self, task: str, figures: dict[str, float]) -> None:
         self.figures.append(figures)
-        alive = [process for process in descendants("ray::Worker") if process not in self.killed]
+        alive = [process for process in descendants("ray::call") if process not in self.killed]
         if task == self.task and len(self.killed) < self.times and alive:
             os.kill(alive[-1], signal.SIGKILL)
             self.killed.add(alive[-1])
@@ -87,31 +89,71 @@ def test_the_command_line(
     assert last["tokens/s"] > 0
 
 
-class Rewrites(SilentProgress):
-    """Another model takes the folder's place while the text is read."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def start(self, task: str, total: float | None, unit: str) -> None:
-        if task == "reading text":
-            tiny.build("bert", seed=1)[0].save_pretrained(self.folder)
-
-
-def test_other_weights_on_the_workers_are_refused(ray: Any, corpus: Path, tmp_path: Path) -> None:
-    changing = save_model(tmp_path / "tiny-bert")
-    with pytest.raises(InputError, match="other weights"):
-        run(changing, corpus, tmp_path / "run", 1, progress=Rewrites(changing))
-
-
-def test_other_versions_are_named_before_any_work(
+def test_a_model_by_its_name_is_loaded_by_the_workers_and_must_be_the_same(
     ray: Any, model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = preflight.installed
-    monkeypatch.setattr(preflight, "installed", lambda packages: original(packages) | {"torch": "1.0"})
+    """A folder goes to the workers with its files; anything else, such as a name of the hub, goes as a name."""
+    monkeypatch.setattr(probe_module, "location", lambda _: "nowhere/tiny-bert")
+    with pytest.raises(InputError, match=r"(?s)could not be found.*nowhere/tiny-bert"):
+        run(model, corpus, tmp_path / "run", 1)
+
+
+def test_other_weights_on_the_workers_are_refused(
+    ray: Any, model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tiny.build("bert", seed=1)[0]
+    other.save_pretrained(tmp_path / "other")
+    weights = (tmp_path / "other" / "model.safetensors").read_bytes()
+    monkeypatch.setattr(ModelView, "weights", lambda _: weights)
+    with pytest.raises(InputError, match="other weights"):
+        run(model, corpus, tmp_path / "run", 1)
+
+
+@pytest.mark.parametrize("family", ["bart", "gpt2"])
+def test_pickled_and_tied_weights_come_to_a_worker_as_safetensors(family: str, tmp_path: Path) -> None:
+    """What `worker.read` does with a model folder, in this process; the token embeddings of BART are shared."""
+    folder = save_model(tmp_path / "tiny", family)
+    view = load_model(str(folder))
+    (folder / "model.safetensors").rename(tmp_path / "weights")
+    (folder / "pytorch_model.bin").write_bytes(b"anything")
+    files = {name: np.frombuffer(data, np.uint8) for name, data in model_files(folder, view).items()}
+    assert "pytorch_model.bin" not in files
+    unit = TokenWindows.of([AlignedUnit("a", 0, 0, (1, 2, 3), (None, "a", None))])
+    source = ModelSource(str(folder), None, None, None, view.weights_hash())
+    sent = worker._loaded(worker.SentModel(source, files, unit), "cpu", ProbeOptions.checked())
+    assert sent.weights_hash() == view.weights_hash()
+    assert sent.name == view.name
+
+
+def test_a_block_of_tokens_is_smaller_than_64_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = tuple(f"word-{i}" for i in range(1000))
+    units = [
+        AlignedUnit(
+            f"document {i}",
+            i,
+            0,
+            tuple(range(100_000 + i, 100_200 + i)),
+            tuple(words[(i + j) % 1000] for j in range(200)),
+        )
+        for i in range(2_000)
+    ]
+    chunks = [(TokenWindows.of(units[i : i + 256]), None) for i in range(0, len(units), 256)]
+    assert list(blocks_of(chunks)) == [chunks]
+    bytes_per_token = len(pickle.dumps(chunks, protocol=5)) / 400_000
+    assert bytes_per_token * TOKENS_PER_BLOCK < 64e6
+    monkeypatch.setattr("topicscope.distributed.cluster.TOKENS_PER_BLOCK", 110_000)
+    blocks = list(blocks_of(chunks))
+    assert [len(block) for block in blocks] == [2, 2, 2, 2]
+    assert [chunk for block in blocks for chunk in block] == chunks
+
+
+def test_other_versions_are_named(
+    ray: Any, model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = worker.versions()
+    monkeypatch.setattr(worker, "versions", lambda: here | {"torch": "1.0"})
     with pytest.raises(InputError, match=r"(?s)other versions.*torch .*expected: torch 1\.0"):
         run(model, corpus, tmp_path / "run", 1)
-    assert not (tmp_path / "run.unfinished").exists()
 
 
 def test_no_gpu_where_one_is_asked_for(ray: Any) -> None:
@@ -119,19 +161,11 @@ def test_no_gpu_where_one_is_asked_for(ray: Any) -> None:
         pass
 
 
-def test_a_folder_that_workers_cannot_write(
-    ray: Any, model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stands for a folder that is not shared: workers are told another path, which they do not have."""
-    original = preflight._look_around
-
-    def elsewhere() -> Any:
-        look = original()
-        return lambda packages, question, answer: look(packages, f"/nonexistent{question}", f"/nonexistent{answer}")
-
-    monkeypatch.setattr(preflight, "_look_around", elsewhere)
-    with pytest.raises(
-        InputError, match=r"(?s)workers cannot write to the output folder.*storage that the machines share"
-    ):
-        run(model, corpus, tmp_path / "run", 1)
-    assert not (tmp_path / "run.unfinished").exists()
+def test_a_process_computes_on_the_gpu_of_its_task_not_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray, used = pytest.importorskip("ray"), list[int]()
+    monkeypatch.setattr(worker.torch.cuda, "set_device", used.append)
+    for given in (2, 0):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(given))  # as Ray does before each task
+        monkeypatch.setattr(ray, "get_gpu_ids", lambda given=given: [str(given)])
+        worker.call(worker.versions(), True, lambda: used.append(len(os.environ.get("CUDA_VISIBLE_DEVICES", ""))))
+    assert used == [2, 0, 0, 0]

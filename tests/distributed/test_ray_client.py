@@ -1,72 +1,24 @@
 """A Ray cluster reached from elsewhere, by ray://, as people do it: `ray start`, then the command line."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from cli.probe_files import OPTIONS_OF_SHARDS, WORDS_CSV
-from topicscope.distributed.connection import check_address
-from topicscope.errors import InputError
+from distributed.conftest import TOKEN
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
-TOKEN = "0123456789abcdef" * 4
 TOPICSCOPE = [sys.executable, "-c", "from topicscope.cli import main; main()"]
 
 
 def probe(command: list[str], token: str) -> "subprocess.CompletedProcess[str]":
     own = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"} | {"RAY_AUTH_TOKEN": token}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=400, env=own)
-
-
-def free_port() -> int:
-    """A port that Ray does not keep for workers (10002 to 19999)."""
-    while True:
-        with socket.socket() as place:
-            place.bind(("127.0.0.1", 0))
-            port = int(place.getsockname()[1])
-        if not 10001 < port < 20000:
-            return port
-
-
-@pytest.fixture
-def head() -> Iterator[str]:
-    """The address of a cluster that wants a token, which this user has."""
-    pytest.importorskip("ray")
-    port, ray = free_port(), [sys.executable, "-m", "ray.scripts.scripts"]
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        start = [*ray, "start", "--head", "--block", f"--port={free_port()}", f"--ray-client-server-port={port}"]
-        start += ["--num-cpus=2", "--include-dashboard=false", "--object-store-memory=200000000"]
-        secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-        process = subprocess.Popen(
-            [*start, f"--temp-dir={folder}"],
-            env=os.environ | secret,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            address = f"ray://127.0.0.1:{port}"
-            for _ in range(120):
-                with suppress(InputError):
-                    check_address(address)
-                    break
-                time.sleep(1)
-            yield address
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(60)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_probe_by_ray_s_client_gives_the_bits_of_one_process(
@@ -89,3 +41,18 @@ def test_without_its_token_the_cluster_is_out_of_reach(head: str, model: Path, c
     assert "cannot be reached" in done.stderr
     assert "token" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_an_address_that_is_no_cluster_is_told_within_a_minute(
+    listens: bool, model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"ray://127.0.0.1:{server.getsockname()[1]}"
+        if not listens:
+            server.close()
+        started = time.monotonic()
+        done = probe([*TOPICSCOPE, "probe", str(model), "--corpus", str(corpus), "--cluster", address], "f" * 64)
+    assert time.monotonic() - started < 90, "30 s, and the start of Python on a busy machine"
+    assert done.returncode == 2
+    assert "cannot be reached" in done.stderr

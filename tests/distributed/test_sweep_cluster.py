@@ -8,12 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from distributed.processes import descendants
 from experiments.small_sweeps import TINY, rows, write
 from topicscope.cli import run as cli
 from topicscope.distributed import Cluster
+from topicscope.errors import InputError
 from topicscope.experiments import SweepResult, sweep
 
 pytestmark = pytest.mark.cluster
@@ -48,27 +50,37 @@ def test_any_number_of_workers_gives_the_rows_of_one_process(
             assert (tmp_path / str(workers) / weights).read_bytes() == (one_process.folder / weights).read_bytes()
 
 
-def test_a_point_whose_worker_is_killed_goes_on_from_its_checkpoint(ray: Any, tmp_path: Path) -> None:
-    recipe = TINY.replace("steps = 3", "steps = 200\ncheckpoint_every = 5")
+def test_a_point_whose_worker_is_killed_is_trained_again(ray: Any, tmp_path: Path) -> None:
+    recipe = TINY.replace("steps = 3", "steps = 400\ncheckpoint_every = 5")
     spec = write(tmp_path, 'recipe = "tiny.toml"\nseeds = 2\n[grid]\ntraining.learning_rate = [0.1, 0.2]\n', recipe)
-    killed: list[bool] = []
+    killed: list[int] = []
 
     def kill() -> None:
-        runs = tmp_path / "out" / "runs"
-        while not list(runs.glob("*/checkpoint.json")):
+        while not killed:
+            killed.extend(descendants("ray::call"))
             time.sleep(0.005)
-        [process] = descendants("ray::call")
-        os.kill(process, signal.SIGKILL)
-        killed.append(bool(list(runs.glob("*/checkpoint.json"))))
+        os.kill(killed[0], signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
     thread.start()
     with Cluster("auto", workers=1) as cluster:
         result = sweep(spec, out=tmp_path / "out", cluster=cluster)
     thread.join()
-    assert killed == [True], "it was at work"
     assert result.complete
     assert rows(result) == rows(sweep(spec))
+
+
+def test_files_that_a_recipe_names_go_to_the_workers(ray: Any, tmp_path: Path) -> None:
+    own = TINY.replace("num_topics = 2\nwords_per_topic = 2", 'phi = "of/phi.npy"').partition("[references]")[0]
+    spec = write(tmp_path, 'recipe = "tiny.toml"\n[grid]\ntraining.steps = [1, 2]\n', own)
+    (tmp_path / "of").mkdir()
+    np.save(tmp_path / "of" / "phi.npy", np.array([[0.6, 0.4, 0, 0], [0, 0, 0.5, 0.5]]))
+    expected = rows(sweep(spec))
+    with Cluster("auto", workers=1) as cluster:
+        assert rows(sweep(spec, cluster=cluster)) == expected
+        spec = write(tmp_path / "deeper", spec.read_text(), own.replace("of/phi.npy", "../of/phi.npy"))
+        with pytest.raises(InputError, match=r"(?s)only from the recipe's folder.*\.\./of/phi\.npy"):
+            sweep(spec, cluster=cluster)
 
 
 def test_the_command_line(

@@ -55,10 +55,7 @@ class Shuffled:
     """Does jobs in another order, and loses those of `losing`."""
 
     def __init__(self, seed: int = 0, losing: Sequence[int] = ()) -> None:
-        self.seed, self.losing, self.checked = seed, losing, list[Path]()
-
-    def check(self, folder: Path) -> None:
-        self.checked.append(folder)
+        self.seed, self.losing = seed, losing
 
     def run(self, work: Callable[..., Any], jobs: Sequence[Job]) -> Iterator[Finished | Failed]:
         order = list(range(len(jobs)))
@@ -76,9 +73,6 @@ class Stopped:
 
     def __init__(self, after: int) -> None:
         self.after, self.begun = after, 0
-
-    def check(self, folder: Path) -> None:
-        pass
 
     def run(self, work: Callable[..., Any], jobs: Sequence[Job]) -> Iterator[Finished | Failed]:
         for job in jobs:

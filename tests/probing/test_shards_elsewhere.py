@@ -13,12 +13,20 @@ import topicscope
 from cli.probe_files import OPTIONS_OF_SHARDS as OPTIONS
 from cli.probe_files import corpus_of_shards, save_model, undrawn
 from probing.test_probe_resume import Stop, StopsAt, same
-from topicscope.errors import InputError
-from topicscope.probing import ProbeOptions
-from topicscope.probing.execution import Elsewhere, ModelSource, PassSpec, Shard, ShardLost, ShardRead, read_shard
+from topicscope.errors import InputError, RunError
+from topicscope.probing.execution import (
+    ModelSource,
+    PassSpec,
+    Shard,
+    ShardExecutor,
+    ShardLost,
+    ShardRead,
+    read_shard,
+    shard_chunks,
+)
 from topicscope.probing.execution import forward_pass as passes
 from topicscope.probing.execution.state import plan_shards
-from topicscope.probing.hf import load_model
+from topicscope.probing.hf import ModelView, load_model
 from topicscope.probing.results import ProbeResult
 from topicscope.probing.tokens import AlignedUnit, Coverage, TokenCache, align_units
 from topicscope.text import Unit
@@ -34,9 +42,6 @@ class Shuffled:
         self.read_shards: list[tuple[str, int]] = []
         self.blocks = 0
 
-    def check(self, folder: Path) -> None:
-        assert folder.is_dir()
-
     def align(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -49,12 +54,12 @@ class Shuffled:
             self.blocks += 1
             yield align_units(tokenizer, block, max_length=max_length, pieces=pieces)
 
-    def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
-        self.view, self.tokens = load_model(source.name, dtype=source.dtype), TokenCache(tokens.folder)
+    def open(self, source: ModelSource, view: ModelView, tokens: TokenCache) -> None:
+        self.view, self.tokens = load_model(source.name, dtype=source.dtype), tokens
         assert self.view.weights_hash() == source.weights_hash
 
     def read(
-        self, spec: PassSpec, weights_seed: int | None, shards: Sequence[Shard], folder: Path
+        self, spec: PassSpec, weights_seed: int | None, shards: Sequence[Shard]
     ) -> Iterator[ShardRead | ShardLost]:
         view = self.view if weights_seed is None else self.view.randomised(weights_seed)
         for place in self.order.permutation(len(shards)):
@@ -64,11 +69,10 @@ class Shuffled:
                 if self.left < 0:
                     raise Stop
             if spec.task == "reading" and shard.number in self.lose:
-                yield ShardLost(shard, "it is poisoned (tried 4 times)")
+                yield ShardLost(shard, "it is poisoned")
                 continue
-            target = folder / f"shard-{shard.number:05}.{self.order.integers(10**6)}"
             self.read_shards.append((spec.task, shard.number))
-            yield ShardRead(shard, target, *read_shard(view, self.tokens, spec, shard, target))
+            yield ShardRead(shard, *read_shard(view, spec, shard_chunks(self.tokens, shard)))
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +133,7 @@ def test_any_order_gives_the_bits_of_one_process(
     seed: int, model: Path, corpus: Path, whole: Path, tmp_path: Path
 ) -> None:
     readers = Shuffled(seed)
-    assert isinstance(readers, Elsewhere)
+    assert isinstance(readers, ShardExecutor)
     run(model, corpus, tmp_path / "run", cluster=readers)
     same(whole, tmp_path / "run")
     assert readers.blocks > 0
@@ -194,11 +198,16 @@ def test_runs_stopped_at_every_shard_lose_and_double_nothing(
     same(whole, out)
 
 
+def test_a_text_of_which_nothing_can_be_read_is_an_error(model: Path, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"(?s)not one shard.*poisoned.*--resume"):
+        run(model, corpus, tmp_path / "run", cluster=Shuffled(0, lose=range(99)))
+
+
 def test_a_damaged_shard_is_named(model: Path, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         run(model, corpus, tmp_path / "run", cluster=Shuffled(0, lose=[0], stop_after=4))
     [shard, *_] = sorted((tmp_path / "run.unfinished" / "model").glob("shard-*"))
-    (shard / "state.safetensors").write_bytes(b"half")
+    shard.write_bytes(b"half")
     with pytest.raises(InputError, match=r"(?s)shard.*cannot be read") as caught:
         run(model, corpus, tmp_path / "run", cluster=Shuffled(1), resume=True)
     assert str(shard) in str(caught.value)

@@ -19,7 +19,6 @@ from topicscope.claims.claim import Claim, Criterion, Row, above, below, exact_r
 from topicscope.claims.context import Context
 from topicscope.claims.pair_attention import (
     NOT_HERE,
-    WIKIPEDIA,
     Sample,
     demo_inputs,
     read_pairs,
@@ -280,5 +279,4 @@ CLAIM = Claim(
     ),
     measure=measure,
     inputs=demo_inputs,
-    shares=WIKIPEDIA,
 )

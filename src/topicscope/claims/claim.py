@@ -169,8 +169,6 @@ class Claim:
     `measured`, `error` (half-width of the 95 % interval over seeds, 0 where exact) and `seeds`; a row that could not
     be measured has `measured` None and a `reason`, and is counted instead of judged |
     | inputs | what else the rows depend on, as text, such as the models given and whether they are here |
-    | shares | a name for what it reads once (`Context.once`) with the other claims that give this name: they are run by
-    one process, one after another |
     """
 
     id: str
@@ -182,7 +180,6 @@ class Claim:
     criteria: tuple[Criterion, ...]
     measure: Callable[[Context], list[Row]]
     inputs: Callable[[Context], str] | None = None
-    shares: str | None = None
 
     @property
     def verdict_rule(self) -> str:

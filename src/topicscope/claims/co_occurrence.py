@@ -22,7 +22,6 @@ from topicscope.claims.claim import Claim, Criterion, Row, above, exact_row, not
 from topicscope.claims.context import Context
 from topicscope.claims.pair_attention import (
     NOT_HERE,
-    WIKIPEDIA,
     Meetings,
     Sample,
     demo_inputs,
@@ -251,5 +250,4 @@ CLAIM = Claim(
     ),
     measure=measure,
     inputs=demo_inputs,
-    shares=WIKIPEDIA,
 )

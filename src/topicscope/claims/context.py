@@ -1,8 +1,7 @@
 """What a claim may use: trained runs, how many seeds, and whether to be quick."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,11 +11,9 @@ import numpy as np
 from topicscope.experiments import find_recipe, resolve
 from topicscope.lab import train
 from topicscope.progress import Progress, SilentProgress
-from topicscope.records import NUMBERS_VERSION, RunRecord, folder_lock, write_npz
+from topicscope.records import NUMBERS_VERSION, RunRecord, write_npz
 
 Made = TypeVar("Made")
-
-LOCKS = "locks"
 
 
 @dataclass
@@ -33,7 +30,6 @@ class Context:
     | memory | what several claims read, such as a model's attention on a corpus; kept as long as the context lives |
     | evidence | what lies in `folder` for figures to draw: of every training run {path, recipe, overrides, seeds}, of
     arrays kept {path, title, …} |
-    | shared | whether other processes work in `folder` at the same time |
     """
 
     seeds: int = 4
@@ -43,7 +39,6 @@ class Context:
     models: tuple[str, ...] = ()
     memory: dict[str, Any] = field(default_factory=dict)
     evidence: list[dict[str, Any]] = field(default_factory=list)
-    shared: bool = False
 
     def train(self, name: str, *overrides: str, seeds: int | None = None) -> RunRecord:
         """Train a recipe of topicscope, changed by overrides; closed forms are handed in as the command line does.
@@ -55,27 +50,15 @@ class Context:
         text = f"{NUMBERS_VERSION} {seeds} {recipe.model_dump_json()}"
         path = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         self.evidence.append({"path": path, "recipe": name, "overrides": list(overrides), "seeds": seeds})
-        with self._alone(path):
-            return train(
-                recipe,
-                seeds=seeds,
-                out=None if self.folder is None else self.folder / path,
-                resume=self.folder is not None,
-                arrays=resolve(recipe, recipe.arrays),
-                references=resolve(recipe, recipe.references),
-                progress=self.progress,
-            )
-
-    @contextmanager
-    def _alone(self, path: str) -> Iterator[None]:
-        """Two claims may want the same run at once: one of them trains it, the other then reads it."""
-        if self.folder is None or not self.shared:
-            yield
-            return
-        place = self.folder / LOCKS / path  # not the run's own folder, which must be empty or hold a run
-        place.mkdir(parents=True, exist_ok=True)
-        with folder_lock(place, wait=True):
-            yield
+        return train(
+            recipe,
+            seeds=seeds,
+            out=None if self.folder is None else self.folder / path,
+            resume=self.folder is not None,
+            arrays=resolve(recipe, recipe.arrays),
+            references=resolve(recipe, recipe.references),
+            progress=self.progress,
+        )
 
     def keep(self, name: str, title: str, arrays: Mapping[str, np.ndarray], **labels: Any) -> None:
         """Keep small arrays for a figure as `name`.npz; labels tell the figure what they are."""

@@ -14,7 +14,7 @@ A folder holds
 import difflib
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,13 @@ import pandas as pd
 
 from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import Claim, ClaimResult
-from topicscope.claims.context import LOCKS, Context
-from topicscope.errors import InputError, RunError
+from topicscope.claims.context import Context
+from topicscope.errors import InputError
 from topicscope.experiments import recipe_path, sources_of
-from topicscope.progress import Progress, SilentProgress, note, tracked
+from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import (
     NUMBERS_VERSION,
     REPRODUCTION,
-    RUN_LOCKS,
     Manifest,
     Result,
     check_output_folder,
@@ -41,7 +40,6 @@ from topicscope.records import (
     write_json,
     write_text,
 )
-from topicscope.runner import Failed, Job, Runner
 
 SCHEMA_VERSION = 1  # of finished/ID.json
 SEEDS, QUICK_SEEDS = 4, 3
@@ -120,7 +118,6 @@ def reproduce(
     models: Sequence[str] = (),
     out: Path | str | None = None,
     resume: bool = False,
-    cluster: Runner | None = None,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> Reproduction:
@@ -131,13 +128,10 @@ def reproduce(
     small-bert, paper for the paper's five, hub names, folders); none means all but the paper's. out: folder for
     claims.json; nothing is written without one. resume: keep the claims finished there, as long as recipes, code and
     options are the same, and go on with the rest; kept ones are part of the result even if they are not named.
-    cluster: runs claims as jobs (`topicscope.distributed.Cluster`; needs `out`, in a folder that all of its machines
-        see).
 
     Raises:
         InputError: an unknown claim, fewer than two seeds (a spread needs two), a model folder that is not there, a
             folder with something else in it.
-        RunError: claims could not be run on the cluster; names them. The others are kept.
     """
     from topicscope.report import write_reproduction  # drawn from the folder alone
 
@@ -147,74 +141,25 @@ def reproduce(
     seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
     if seeds < 2:
         raise InputError("too few seeds", received=seeds, expected="at least 2: the error is the spread over seeds")
-    if folder is None and (resume or cluster is not None):
-        raise InputError(f"{'resume' if resume else 'a cluster'} needs a folder", expected="out")
+    if folder is None and resume:
+        raise InputError("resume needs a folder", expected="out")
     shown = progress or SilentProgress()
     context = Context(seeds, quick, None if folder is None else folder / RUNS, shown, tuple(models))
     if folder is not None:
         _prepare(folder, resume)
-        if cluster is not None:
-            _check(cluster, folder)
         # What is finished stays in claims.json and on the page, whether or not it is asked for again.
         chosen = [claim for claim in CLAIMS if claim in chosen or _kept(claim, context, folder) is not None]
         write_json(folder / "manifest.json", _manifest(chosen, quick, seeds, models, command))
-    done, lost = dict[str, ClaimResult](), dict[str, str]()
     results: tuple[ClaimResult, ...] = ()
     with tracked(shown, "claims", len(chosen), "claims"):
-        for name, result, fresh in _results(chosen, context, folder, cluster):
-            if isinstance(result, Failed):
-                lost[name] = result.reason
-                note(shown, "claims", {"failed claims": float(len(lost))})
-                continue
-            done[name] = result
-            results = tuple(done[claim.id] for claim in chosen if claim.id in done)
+        for claim in chosen:
+            result, fresh = _result(claim, context, folder)
+            results = (*results, result)
             shown.update("claims", len(results))
             if folder is not None:
                 write_json(folder / "claims.json", Reproduction(results).to_dict())
-                write_reproduction(folder, drawn=name if fresh else None)
-    if lost:
-        raise RunError(
-            f"{len(lost)} of {len(chosen)} claims could not be run",
-            received="; ".join(f"{name}: {reason}" for name, reason in lost.items()),
-            where=str(folder),
-            advice="the same command with --resume tries these again; the others are kept",
-        )
+                write_reproduction(folder, drawn=claim.id if fresh else None)
     return Reproduction(results, folder)
-
-
-def _results(
-    claims: Sequence[Claim], context: Context, folder: Path | None, cluster: Runner | None
-) -> Iterator[tuple[str, ClaimResult | Failed, bool]]:
-    """(id, what came out, whether it was measured now) of each claim: in their order here, as they end on a cluster."""
-    if folder is None or cluster is None:
-        for claim in claims:
-            yield claim.id, *_result(claim, context, folder)
-        return
-    groups: dict[str, list[str]] = {}
-    for claim in claims:
-        kept = _kept(claim, context, folder)
-        if kept is not None:
-            yield claim.id, kept, False
-        else:
-            groups.setdefault(claim.shares or claim.id, []).append(claim.id)
-    options = (context.seeds, context.quick, context.models, folder.absolute())
-    jobs = [Job(name, (tuple(ids), *options)) for name, ids in groups.items()]
-    for outcome in cluster.run(run_claims, jobs):
-        for number, name in enumerate(groups[outcome.name]):
-            if isinstance(outcome, Failed):
-                yield name, outcome, False
-            else:
-                yield name, ClaimResult(**outcome.value[number]), True
-    RUN_LOCKS.remove(folder / RUNS / LOCKS)
-
-
-def run_claims(
-    ids: Sequence[str], seeds: int, quick: bool, models: tuple[str, ...], folder: Path
-) -> list[dict[str, Any]]:
-    """A job: run claims one after another, leave finished/ID.json of each in `folder`, and return their entries of
-    claims.json. One that is finished there is not run again."""
-    context = Context(seeds, quick, folder / RUNS, models=models, shared=True)
-    return [_result(claim, context, folder)[0].as_dict() for claim in _choose(ids)]
 
 
 def _choose(ids: Sequence[str]) -> list[Claim]:
@@ -241,18 +186,6 @@ def _prepare(folder: Path, resume: bool) -> None:
         check_output_folder(folder, advice="choose another --out")
     elif not folder.is_dir() or (any(folder.iterdir()) and not (folder / "manifest.json").is_file()):
         raise InputError("nothing to resume", received=str(folder), expected="a folder of `topicscope reproduce`")
-
-
-def _check(cluster: Runner, folder: Path) -> None:
-    """The cluster must be able to use the folder, which otherwise stays as it was."""
-    made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        cluster.check(folder)
-    except InputError:
-        if made:
-            folder.rmdir()
-        raise
 
 
 def _result(claim: Claim, context: Context, folder: Path | None) -> tuple[ClaimResult, bool]:

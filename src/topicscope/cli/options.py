@@ -1,9 +1,4 @@
-"""Types of options that several commands share.
-
-Options and arguments that are a folder or file, and what is said of them.
-
-The options --cluster, --workers and --gpus-per-worker, which several commands share.
-"""
+"""Options that several commands share: folders and files, whole numbers, and a cluster."""
 
 import shlex
 import sys

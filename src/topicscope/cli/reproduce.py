@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from topicscope.claims import CLAIMS, ClaimResult
 from topicscope.claims import reproduce as run_claims
-from topicscope.cli.options import OutFolder, Whole, asked_cluster, command_line, fresh_folder, going_on
+from topicscope.cli.options import OutFolder, Whole, command_line, fresh_folder, going_on
 from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 
@@ -23,8 +23,6 @@ def reproduce(
     models: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
     out: OutFolder | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
-    cluster: str | None = None,
-    workers: Whole | None = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     progress: ProgressStyle = "auto",
 ) -> None:
@@ -49,10 +47,6 @@ def reproduce(
         Folder for claims.json and the runs; a fresh one under topicscope-runs/ unless given.
     resume
         Go on with the run in --out: claims finished there are kept, and shown whether or not they are named again.
-    cluster
-        Run claims on a Ray cluster: local (processes of this machine), auto, or ray://HOST:PORT.
-    workers
-        Claims that the cluster runs at once; as many as it has room for unless given.
     json
         Print claims.json on stdout.
     progress
@@ -62,7 +56,7 @@ def reproduce(
         raise InputError("--resume needs the folder of the run", expected="--out DIR")
     target = fresh_folder("reproduce") if out is None else out
     try:
-        with show_progress(progress) as shown, asked_cluster(cluster, workers) as runner:
+        with show_progress(progress) as shown:
             done = run_claims(
                 claims,
                 quick=quick,
@@ -70,7 +64,6 @@ def reproduce(
                 models=models,
                 out=target,
                 resume=resume,
-                cluster=runner,
                 progress=shown,
                 command=command_line(),
             )

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.cli.options import OutFolder, Whole, asked_cluster, check_device, command_line, fresh_folder
+from topicscope.cli.options import OutFolder, Whole, command_line, fresh_folder
 from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.experiments import add_theory, resolve
-from topicscope.lab import SEEDS_PER_TASK, Recipe, load_recipe
+from topicscope.lab import Recipe, load_recipe
 from topicscope.lab import train as run_training
 from topicscope.records import SUMMARY, RunRecord, write_json
 
@@ -24,10 +24,6 @@ def train(
     resume: Annotated[bool, Parameter(negative=())] = False,
     overwrite: Annotated[bool, Parameter(negative=())] = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
-    cluster: str | None = None,
-    workers: Whole | None = None,
-    gpus_per_worker: float = 0.0,
-    seeds_per_task: Whole | None = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     progress: ProgressStyle = "auto",
 ) -> None:
@@ -47,14 +43,6 @@ def train(
         Replace an earlier run in --out; a folder with anything else in it is refused.
     set_
         Change one value of the recipe, table.key=value, such as training.steps=2000; may be given several times.
-    cluster
-        Train on a Ray cluster: local (processes of this machine), auto, or ray://HOST:PORT.
-    workers
-        Groups of seeds that the cluster trains at once; as many as it has room for unless given.
-    gpus_per_worker
-        GPUs of each worker, for a recipe with training.device = "cuda"; a share such as 0.25 lets four use one.
-    seeds_per_task
-        Seeds that a worker of the cluster trains together; 4 unless given, whatever the number of workers.
     json
         Print summary.json on stdout.
     progress
@@ -63,16 +51,8 @@ def train(
     if resume and out is None:
         raise InputError("--resume needs the folder of the run", expected="--out DIR")
     chosen = load_recipe(recipe, set_)
-    if seeds_per_task is not None and cluster is None:
-        raise InputError(
-            "--seeds-per-task is of a cluster", expected="--cluster local, auto or ray://HOST:PORT as well"
-        )
-    check_device(chosen.training.device, cluster, gpus_per_worker)
     target = fresh_folder(chosen.name) if out is None else out
-    with (
-        asked_cluster(cluster, workers, gpus_per_worker) as runner,
-        show_progress(progress) as bars,
-    ):
+    with show_progress(progress) as bars:
         record = run_training(
             chosen,
             seeds=seeds,
@@ -81,8 +61,6 @@ def train(
             overwrite=overwrite,
             arrays=resolve(chosen, chosen.arrays),
             references=resolve(chosen, chosen.references),
-            cluster=runner,
-            seeds_per_task=SEEDS_PER_TASK if seeds_per_task is None else seeds_per_task,
             progress=bars,
             command=command_line(),
         )

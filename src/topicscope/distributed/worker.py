@@ -1,72 +1,149 @@
-"""What a worker is: a process with the model in its memory that reads one shard after another."""
+"""What runs on the workers of a cluster: tasks without a state, in processes that keep a model for the next task."""
 
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
 
 from topicscope.errors import InputError
 from topicscope.probing import ProbeOptions
-from topicscope.probing.execution import ModelSource, PassSpec, Shard, read_shard
+from topicscope.probing.execution import Chunk, ModelSource, PassSpec, read_shard
 from topicscope.probing.hf import ModelView, load_model
-from topicscope.probing.tokens import TokenCache, make_batches, tokens_at_once
+from topicscope.probing.tokens import AlignedUnit, Coverage, TokenWindows, align_units, make_batches, tokens_at_once
+from topicscope.records import describe_environment
+from topicscope.text import Unit
+
+Made = TypeVar("Made")
+
+# What this process made last of each kind, and from what.
+_KEPT: dict[str, tuple[object, Any]] = {}
 
 
-class Worker:
-    """Reads with one model; Ray makes an actor of it."""
+class SentModel(NamedTuple):
+    """A model for workers.
 
-    def __init__(self, source: ModelSource, device: str, tokens: str, options: ProbeOptions) -> None:
-        # Quick: an error in here would kill the actor and reach the driver as text only.
-        self._source, self._device, self._place, self._options = source, device, tokens, options
-        self._random: tuple[int, ModelView] | None = None
-        self._pass: tuple[str, PassSpec] | None = None
+    files: of a model folder, by name, uint8 [byte]; none of a model that workers load by its name. first: of the
+    text, on which every worker finds out how the model's attention is to be read.
+    """
 
-    def ready(self) -> bool:
-        """Load the model and open the tokens, before anything else is asked.
+    source: ModelSource
+    files: Mapping[str, np.ndarray]
+    first: TokenWindows
 
-        Raises:
-            InputError: the model is not here, or has other weights.
-        """
-        source, options = self._source, self._options
+
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that make numbers; a difference can change these, or the form of what is sent."""
+    return {"python": ".".join(map(str, sys.version_info[:2])), **describe_environment().libraries}
+
+
+def call(expected: Mapping[str, str], on_gpu: bool, work: Callable[..., Any], *arguments: Any) -> Any:
+    """What every task does: `work`, with one thread, so that its numbers do not depend on the machine's processors.
+
+    Raises:
+        InputError: this machine has other `versions` than expected.
+    """
+    found = versions()
+    different = [name for name in expected if found.get(name) != expected[name]]
+    if different:
+        raise InputError(
+            "the cluster runs other versions",
+            received=", ".join(f"{name} {found.get(name)}" for name in different),
+            expected=", ".join(f"{name} {expected[name]}" for name in different),
+            where=platform.node(),
+            advice="install the same versions on every machine of the cluster: pip install -c constraints.txt",
+        )
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if on_gpu:
+        _use_own_gpu()
+    return work(*arguments)
+
+
+def align(
+    tokenizer: Sequence[Any], max_length: int, pieces: Literal["skip", "merge"], units: Sequence[Unit]
+) -> tuple[list[AlignedUnit], Coverage]:
+    """A task: `align_units` of one block; tokenizer: see `read`."""
+    return align_units(_fetched("tokenizer", tokenizer), units, max_length=max_length, pieces=pieces)
+
+
+def read(
+    model: Sequence[Any], spec: Sequence[Any], device: str, weights_seed: int | None, *blocks: Iterable[Chunk]
+) -> tuple[bytes, int, int]:
+    """A task: `read_shard` of the blocks of a shard.
+
+    model, spec: references to a `SentModel` and a `PassSpec`, each in a list (`tasks.Shared`).
+
+    Raises:
+        InputError: the model is not here, or has other weights.
+    """
+    wanted: PassSpec = _fetched("spec", spec)
+    key = (model[0].hex(), torch.cuda.current_device() if device == "cuda" else None)
+    view = _kept("model", key, lambda: _loaded(_get(model), device, wanted.options))
+    if weights_seed is not None:
+        view = _kept("random model", (key, weights_seed), lambda: view.randomised(weights_seed))
+    return read_shard(view, wanted, chain.from_iterable(blocks))
+
+
+def _use_own_gpu() -> None:
+    """Compute on the GPU that Ray gave to this task: another one, perhaps, than to this process's task before."""
+    import ray
+
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray shows a process one GPU, and it would keep to the first
+    torch.cuda.set_device(int(ray.get_gpu_ids()[0]))
+
+
+def _get(reference: Sequence[Any]) -> Any:
+    import ray
+
+    return ray.get(reference[0])
+
+
+def _fetched(kind: str, reference: Sequence[Any]) -> Any:
+    """What a reference in a list is of, fetched once by this process."""
+    return _kept(kind, reference[0].hex(), lambda: _get(reference))
+
+
+def _kept(kind: str, key: object, make: Callable[[], Made]) -> Made:
+    """What this process has of a kind, made anew where it is of another key."""
+    if kind not in _KEPT or _KEPT[kind][0] != key:
+        _KEPT.pop(kind, None)  # first, or there would be two of them at once
+        _KEPT[kind] = key, make()
+    made: Made = _KEPT[kind][1]
+    return made
+
+
+def _loaded(sent: SentModel, device: str, options: ProbeOptions) -> ModelView:
+    """The model as the driver has it; how attention is read is found out before any random weights are drawn."""
+    source = sent.source
+    with tempfile.TemporaryDirectory(prefix="topicscope-") as folder:
+        name = str(Path(folder, Path(source.name).name)) if sent.files else source.name
+        for file, content in sent.files.items():
+            Path(name).mkdir(exist_ok=True)
+            content.tofile(Path(name, file))
         view = load_model(
-            source.name,
-            device=self._device,
+            name,
+            device=device,
             dtype=source.dtype,
             revision=source.revision,
-            trust_remote_code=source.trust_remote_code,
+            trust_remote_code=source.trust_remote_code and name,
         )
-        found = view.weights_hash()
-        if found != source.weights_hash:
-            raise InputError(
-                "a worker finds other weights under the name of the model",
-                received=found,
-                expected=source.weights_hash,
-                where=source.name,
-                advice="give a model folder that all machines share, or --revision",
-            )
-        whole = options.layers is None and options.heads is None
-        self._view = view if whole else view.only(options.layers, options.heads)
-        self._tokens = TokenCache(Path(self._place))
-        # How attention is to be read is found out on the model itself, before any random weights are drawn.
-        most = options.batch_tokens or tokens_at_once(self._view.device)
-        batches = make_batches(self._tokens[:1], batch_size=1, max_tokens=most, pad_side=options.padding)
-        self._view.can_be_factored(batches[0])
-        return True
-
-    def read(self, name: str, spec: list[Any], weights_seed: int | None, shard: Shard, folder: str) -> tuple[int, int]:
-        """Numbers of documents and tokens of a shard, after its sums were put into `folder`.
-
-        name: of the pass; its spec (a reference in a list, so that Ray does not fetch it each time) is kept for the
-        next shard.
-        """
-        if self._pass is None or self._pass[0] != name:
-            import ray
-
-            self._pass = name, ray.get(spec[0])
-        return read_shard(self._model(weights_seed), self._tokens, self._pass[1], shard, Path(folder))
-
-    def _model(self, weights_seed: int | None) -> ModelView:
-        if weights_seed is None:
-            return self._view
-        if self._random is None or self._random[0] != weights_seed:
-            self._random = None  # or there would be three models at once
-            self._random = weights_seed, self._view.randomised(weights_seed)
-        return self._random[1]
+    found = view.weights_hash()
+    if found != source.weights_hash:
+        raise InputError(
+            "a worker finds other weights under the name of the model",
+            received=found,
+            expected=source.weights_hash,
+            where=source.name,
+            advice="pin the version: NAME@REVISION, or --revision",
+        )
+    view = view.only(options.layers, options.heads)
+    most = options.batch_tokens or tokens_at_once(view.device)
+    view.can_be_factored(make_batches(sent.first, batch_size=1, max_tokens=most, pad_side=options.padding)[0])
+    return view

@@ -4,13 +4,11 @@ A folder holds
 
     sweep.json       settings, every point with its measurements, the table; written at the end, and when it is stopped
     table.csv, sweep.png, report.html
-    rows/ID.json     a finished point, written by whoever trained it; kept by `resume` while code and files are the same
-    runs/ID          its `RunRecord`, as of `topicscope train`, unless keep = "summary"
+    rows/ID.json     a finished point, and the key that it was made under: code, and files that the recipe names;
+                     kept by `resume` while these are the same
+    runs/ID          its `RunRecord`, as of `topicscope train`, unless keep = "summary"; its checkpoints until then
 
-One point of a sweep: trained wherever somebody calls `run_point`, and what it leaves.
-
-runs/ID          its `RunRecord`, as of `topicscope train` (unless keep = "summary"); its checkpoints until then
-rows/ID.json     its row, and the key that this was made under: code, and files that the recipe names; written last
+The process of the sweep writes all of it, whoever trains. A point that another machine trains has no checkpoints.
 """
 
 import difflib
@@ -18,6 +16,7 @@ import hashlib
 import json
 import math
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,49 +110,63 @@ def _is_row(row: Any, point_id: str) -> bool:
         return False
 
 
-def run_point(
-    recipe_text: str,
-    folder: str,
-    seeds: int,
-    point_id: str,
-    key: str,
-    out: str | None,
-    keep: str,
-    command: str | None,
-) -> dict[str, Any]:
-    """Train one point, with one thread, and give its row; arguments and row are plain data.
+def train_point(
+    point: Point, folder: Path, files: Mapping[str, bytes], seeds: int, run: Path | None, keep: str, command: str | None
+) -> tuple[dict[str, Any], RunRecord | None]:
+    """A job: train one point, with one thread; its row, and its record where that is to be kept.
 
-    recipe_text, folder: its recipe as JSON, and where the files that this names lie. out: folder of the sweep; with one
-    the row is left there, a training that was stopped goes on, and what is finished is not done again. What cannot be
-    trained is a row with the reason; it is not left, so that it is tried again.
+    folder: where the files that its recipe names lie; files: these by name, where the folder is on another machine.
+    run: where checkpoints are left, and found. What cannot be trained is a row with the reason.
     """
-    target = None if out is None else Path(out)
-    kept = None if target is None else kept_row(target, point_id, key, keep)
-    if kept is not None:
-        return kept
-    row: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "id": point_id, "key": key, "status": "finished"}
+    row: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "id": point.id, "key": key_of(point), "status": "finished"}
     row |= {"reason": None, "seconds": None, "bytes": 0, "measurements": {}}
-    recipe = make_recipe(json.loads(recipe_text), folder=folder)
-    run = None if target is None else target / RUNS / point_id
-    record = None
-    try:
-        record = _trained(recipe, seeds, run, key, command)
-        add_theory(record, recipe)
-        row |= {"seconds": record.summary["seconds"], "measurements": measurements(record)}
-    except InputError as error:
-        return row | {"status": "failed", "reason": in_one_line(error)}
-    except RunError as error:
-        row |= {"status": "diverged", "reason": f"{error.summary}: {error.received}"}
-    if target is not None and run is not None:
-        if record is not None and keep == "record":
-            record.write(run)
-            RUN.write_list(run)
-            row["bytes"] = sum(file.stat().st_size for file in run.iterdir())
-        else:
-            RUN.remove(run)
-        write_json(target / ROWS / f"{point_id}.json", row)
-        _mark(run).unlink(missing_ok=True)
-    return row
+    with _unpacked(files) as unpacked:
+        recipe = make_recipe(json.loads(point.recipe), folder=unpacked or folder)
+        try:
+            record = _trained(recipe, seeds, run, row["key"], command)
+            add_theory(record, recipe)
+        except InputError as error:
+            return row | {"status": "failed", "reason": in_one_line(error)}, None
+        except RunError as error:
+            return row | {"status": "diverged", "reason": f"{error.summary}: {error.received}"}, None
+    row |= {"seconds": record.summary["seconds"], "measurements": measurements(record)}
+    return row, record if keep == "record" else None
+
+
+@contextmanager
+def _unpacked(files: Mapping[str, bytes]) -> Iterator[Path | None]:
+    """A folder with the files, if there are any."""
+    if not files:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="topicscope-") as folder:
+        for name, content in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        yield Path(folder)
+
+
+def _packed(point: Point, folder: Path, known: dict[str, bytes]) -> dict[str, bytes]:
+    """The files that the recipe of a point names, for another machine; known: those that were read before.
+
+    Raises:
+        InputError: a file that does not lie beside the recipe, or below it.
+    """
+    data = json.loads(point.recipe)["data"]
+    names = [data[part] for part in ("phi", "file") if data[part] is not None]
+    for name in names:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise InputError(
+                "a file that a recipe names can be sent to a cluster only from the recipe's folder",
+                received=name,
+                expected="a name without folders above",
+                where=str(folder),
+                advice="copy the file beside the recipe",
+            )
+        if name not in known:
+            known[name] = (folder / name).read_bytes()
+    return {name: known[name] for name in names}
 
 
 def _trained(recipe: Recipe, seeds: int, run: Path | None, key: str, command: str | None) -> RunRecord:
@@ -234,7 +247,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# What a final measurement may be called (`experiments.sweep_point.measurements`), to tell a slip before any work.
+# What a final measurement may be called (`measurements`), to tell a slip before any work.
 _BLOCKS = ("mask_column", "different", "same", "diagonal")
 _PAIRS = ("same_word", "same_topic", "different_topic", "special", "same_word_ratio", "same_topic_ratio")
 METRICS = (
@@ -289,17 +302,16 @@ def sweep(
             check_device(device)
     state = _State(plan, keep, metric, command)
     if folder is None:
-        state.go(None, cluster or Here(), progress or SilentProgress(), {})
+        state.go(None, cluster, progress or SilentProgress(), {})
         return state.result()
     read = [path for path in (plan.spec.recipe_file(), *named) if path.exists()]
     with growing_run(folder, SWEEP, resume=resume, overwrite=overwrite, inputs=read) as run, _locked(run.folder):
         folder = run.folder
-        (cluster or Here()).check(folder)
         found = [(point.id, kept_row(folder, point.id, key_of(point), keep)) for point in plan.points]
         kept = {name: row for name, row in found if row is not None}
         # So that the folder of a sweep that is killed is known as one.
         write_json(folder / RECORD, state.result(folder).to_dict())
-        state.go(folder, cluster or Here(), progress or SilentProgress(), kept)
+        state.go(folder, cluster, progress or SilentProgress(), kept)
         result = state.result(folder)
         result.write(folder)
         run.keep = result.interrupted
@@ -313,29 +325,59 @@ class _State:
         self.plan, self.keep, self.metric, self.command = plan, keep, metric, command
         self.rows: dict[str, Mapping[str, Any]] = {}
         self.kept = 0
+        self.trained_there = False
         self.interrupted = False
         self.created = now()
 
     def go(
-        self, folder: Path | None, runner: Runner, progress: Progress, kept: Mapping[str, Mapping[str, Any]]
+        self, folder: Path | None, cluster: Runner | None, progress: Progress, kept: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Run what is not kept; Ctrl-C ends it."""
-        plan, out = self.plan, None if folder is None else str(folder.absolute())
-        self.rows, self.kept = dict(kept), len(kept)
-        where, seeds = str(plan.folder.absolute()), plan.spec.seeds
+        plan, known = self.plan, dict[str, bytes]()
+        self.rows, self.kept, self.trained_there = dict(kept), len(kept), cluster is not None
         jobs = [
-            Job(p.id, (p.recipe, where, seeds, p.id, key_of(p), out, self.keep, self.command))
-            for p in plan.points
-            if p.id not in kept
+            Job(
+                point.id,
+                (
+                    point,
+                    plan.folder.absolute(),
+                    _packed(point, plan.folder, known) if self.trained_there else {},
+                    plan.spec.seeds,
+                    None if folder is None or self.trained_there else folder.absolute() / RUNS / point.id,
+                    self.keep,
+                    self.command,
+                ),
+            )
+            for point in plan.points
+            if point.id not in kept
         ]
         with tracked(progress, plan.name, len(plan.points), "points"):
             self._show(progress)
             try:
-                for outcome in runner.run(run_point, jobs) if jobs else ():
-                    self.rows[outcome.name] = _lost(outcome) if isinstance(outcome, Failed) else outcome.value
+                for outcome in (cluster or Here()).run(train_point, jobs) if jobs else ():
+                    if isinstance(outcome, Failed):
+                        self.rows[outcome.name] = {**_NOTHING, "status": "failed", "reason": outcome.reason}
+                    else:
+                        self.rows[outcome.name] = self._stored(folder, *outcome.value)
                     self._show(progress)
             except KeyboardInterrupt:
                 self.interrupted = True
+
+    def _stored(self, folder: Path | None, row: dict[str, Any], record: RunRecord | None) -> Mapping[str, Any]:
+        """The row of a point, left in the folder with its record; what could not be trained is not left, so that it is
+        tried again."""
+        if folder is None or row["status"] == "failed":
+            return row
+        run = folder / RUNS / row["id"]
+        if record is None or self.trained_there:
+            RUN.remove(run)  # with what a training that was stopped here has left
+        if record is not None:
+            record.write(run)
+            RUN.write_list(run)
+            row |= {"bytes": sum(file.stat().st_size for file in run.iterdir())}
+        write_json(folder / ROWS / f"{row['id']}.json", row)
+        _mark(run).unlink(missing_ok=True)
+        return row
 
     def _show(self, progress: Progress) -> None:
         failed = float(sum(row["status"] != "finished" for row in self.rows.values()))
@@ -380,10 +422,6 @@ class _State:
         return {"id": name, "values": dict(values)} | {
             part: row[part] for part in ("status", "reason", "seconds", "measurements")
         }
-
-
-def _lost(outcome: Failed) -> dict[str, Any]:
-    return {**_NOTHING, "status": "failed", "reason": outcome.reason}
 
 
 def _spec_of(spec: SweepSpec | Mapping[str, Any] | Path | str) -> SweepSpec:

@@ -16,7 +16,6 @@ seed = 0
 
 import difflib
 import math
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -27,8 +26,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from topicscope.errors import InputError
 from topicscope.experiments.recipes import recipe_path
-from topicscope.lab import Recipe
-from topicscope.records import require_regular_file
+from topicscope.lab import Recipe, parsed_override, read_toml
 
 MOST_SETTINGS = 100_000
 _WHOLE = 2**53  # up to here every whole number is a float
@@ -165,14 +163,7 @@ def load_spec(path: Path | str) -> SweepSpec:
             nowhere.
     """
     path = Path(path)
-    require_regular_file(path, "a TOML file")
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise InputError("no such sweep", received=str(path), expected="a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError("not a TOML file", received=str(error), where=str(path)) from error
-    return make_spec(document, where=str(path), folder=path.parent)
+    return make_spec(read_toml(path, "sweep"), where=str(path), folder=path.parent)
 
 
 def make_spec(document: Mapping[str, Any], where: str | None = None, folder: Path | str = "") -> SweepSpec:
@@ -196,13 +187,10 @@ def changed(spec: SweepSpec, *, seeds: int | None = None, overrides: Sequence[st
     """
     document = spec.model_dump()
     for text in overrides:
-        name, equals, raw = text.partition("=")
-        name = name.strip()
-        if not equals or not name:
-            raise InputError("not an override", received=text, expected="table.key=value, e.g. training.steps=2000")
+        name, value = parsed_override(text)
         if name in spec.swept:
             raise InputError("the sweep varies this field itself", received=text, advice="change it in the sweep file")
-        document["set"][name] = _toml_value(raw)
+        document["set"][name] = value
     if seeds is not None:
         document["seeds"] = seeds
     return make_spec(document, folder=spec._folder)
@@ -258,13 +246,6 @@ def _flat(table: Any, prefix: str = "", where: str | None = None) -> Any:
 
 def _is_draw(value: Mapping[str, Any]) -> bool:
     return not set(Draw.model_fields).isdisjoint(value)
-
-
-def _toml_value(raw: str) -> Any:
-    try:
-        return tomllib.loads(f"x = {raw}")["x"]
-    except tomllib.TOMLDecodeError:
-        return raw.strip()
 
 
 # What pydantic calls by Python's names.

@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from topicscope.errors import InputError
 from topicscope.experiments.closed_forms import resolve
 from topicscope.experiments.recipes import check_possible
 from topicscope.experiments.sweep_config import Draw, SweepSpec
-from topicscope.lab import Recipe, inputs_of, make_recipe
+from topicscope.lab import Recipe, inputs_of, make_recipe, put_field, read_toml
 from topicscope.records import dump_json
 
 OnError = Literal["stop", "skip"]
@@ -60,10 +59,7 @@ def make_plan(spec: SweepSpec, *, on_error: str = "stop") -> Plan:
         InputError: no such recipe or file, settings that cannot be trained (or, skipping them, nothing else).
     """
     file = spec.recipe_file()
-    try:
-        base = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError("not a TOML file", received=str(error), where=str(file)) from error
+    base = read_toml(file, "recipe")
     text = json.dumps(base)  # copies of plain data are made from it: faster than deepcopy
     recipe = make_recipe(base, where=str(file), folder=file.parent)
     points: dict[str, Point] = {}
@@ -74,7 +70,7 @@ def make_plan(spec: SweepSpec, *, on_error: str = "stop") -> Plan:
         document = json.loads(text)
         try:
             for name, value in (spec.set | values).items():
-                _put(document, name, value)
+                put_field(document, name, value)
             inputs = possible.inputs(chosen := make_recipe(document, folder=file.parent))
         except InputError as error:
             impossible.append((values, in_one_line(error)))
@@ -146,15 +142,6 @@ def in_one_line(error: InputError) -> str:
     """What an error says, without labels and without advice."""
     parts = [error.summary, *(str(p) for p in (error.received, error.expected) if p is not None)]
     return ": ".join(dict.fromkeys(parts))[:400]
-
-
-def _put(document: dict[str, Any], field: str, value: Any) -> None:
-    *tables, last = field.split(".")
-    for name in tables:
-        document = document.setdefault(name, {})
-        if not isinstance(document, dict):
-            raise InputError("not a table", received=field, expected=f"{name} holds a single value")
-    document[last] = value
 
 
 def _id(recipe: str, seeds: int) -> str:

@@ -56,7 +56,7 @@ RECORD, TABLE, FIGURE = "sweep.json", "table.csv", "sweep.png"
 class SweepResult(Result):
     """name, description: of the recipe. spec: the sweep as plain data (`SweepSpec`). points: of each its id, the values
     of the swept fields, status ("finished"; "diverged" and "failed" with their reason; "waiting"), seconds and
-    measurements by name (`experiments.sweep_point.measurements`). impossible: settings that were left out, with
+    measurements by name (`experiments.sweep.measurements`). impossible: settings that were left out, with
     reasons. counts: points by status, impossible and repeated settings, rows kept from earlier, rows in the folder
     whose points the sweep no longer has, bytes of the records. wanted: the metric asked for. interrupted: somebody
     stopped it.

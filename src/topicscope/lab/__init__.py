@@ -12,16 +12,15 @@ from topicscope.lab.config import ModelConfig, NotReducibleError, why_not_reduce
 from topicscope.lab.data import HeldOut, fixed_set, held_out, inputs_of, law_of, masking_of, topic_model_of
 from topicscope.lab.engine import check_device, check_engine
 from topicscope.lab.history import attention_scores, block_means, shares_topic
-from topicscope.lab.loop import SEEDS_PER_TASK, train
+from topicscope.lab.loop import train
 from topicscope.lab.parameters import Start, layer_name, shapes, start
-from topicscope.lab.recipe import Recipe, load_recipe, make_recipe
+from topicscope.lab.recipe import Recipe, load_recipe, make_recipe, parsed_override, put_field, read_toml
 from topicscope.lab.reduced import CountTensors, ReducedTransformer
 from topicscope.lab.stages import SEPARATION, Stages, find_stages
 from topicscope.lab.trainer import check_names
 from topicscope.lab.transformer import Loss, TopicTransformer
 
 __all__ = [
-    "SEEDS_PER_TASK",
     "SEPARATION",
     "Checkpoint",
     "CountTensors",
@@ -50,6 +49,9 @@ __all__ = [
     "load_recipe",
     "make_recipe",
     "masking_of",
+    "parsed_override",
+    "put_field",
+    "read_toml",
     "remove_checkpoint",
     "restore_optimizer",
     "save_checkpoint",

@@ -53,14 +53,13 @@ def check_inputs(folder: Path, wanted: dict[str, str], found: dict[str, str]) ->
         )
 
 
-def started(recipe: Recipe, inputs: dict[str, str], parts: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The content of recipe.json while a run is under way; parts: how its seeds were dealt, if they were."""
-    more = {"inputs": inputs, "parts": parts}
+def started(recipe: Recipe, inputs: dict[str, str]) -> dict[str, Any]:
+    """The content of recipe.json while a run is under way."""
     document = {"schema_version": SCHEMA_VERSION, "recipe": recipe.model_dump()}
-    return document | {name: value for name, value in more.items() if value}
+    return document | ({"inputs": inputs} if inputs else {})
 
 
-def check_started(folder: Path, recipe: Recipe, inputs: dict[str, str], parts: dict[str, Any] | None = None) -> None:
+def check_started(folder: Path, recipe: Recipe, inputs: dict[str, str]) -> None:
     """The run that was begun in the folder, if any, must be this one."""
     if not (folder / RECIPE).is_file():
         if any(folder.iterdir()):
@@ -69,17 +68,6 @@ def check_started(folder: Path, recipe: Recipe, inputs: dict[str, str], parts: d
     document = read_json(folder / RECIPE)
     check_same(folder, recipe, None, document["recipe"], None)
     check_inputs(folder, inputs, document.get("inputs", {}))
-    found = document.get("parts")
-    if found is None and parts is not None and not (folder / POINTER).is_file():
-        return  # it has not come to a first checkpoint
-    if found != parts:
-        raise InputError(
-            "the seeds of the run in this folder were dealt in another way",
-            received="without a cluster" if parts is None else parts,
-            expected="without a cluster" if found is None else found,
-            where=str(folder),
-            advice="resume with the same --seeds and --seeds-per-task, with --cluster (local will do) if it began so",
-        )
 
 
 def diverged(step: int, objective: Tensor, seeds: list[int], folder: Path | None) -> RunError:

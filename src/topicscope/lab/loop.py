@@ -7,15 +7,10 @@ from topicscope.errors import InputError
 from topicscope.lab.checks import check_handed_in
 from topicscope.lab.data import inputs_of
 from topicscope.lab.recipe import Recipe
-from topicscope.lab.seed_groups import train_apart
 from topicscope.lab.trainer import Arrays, Given, train_together
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import RUN, RunRecord, growing_run, output_path
-from topicscope.runner import Runner
 from topicscope.topics import TopicModel
-
-# Of a cluster's task. Few enough to occupy many workers, and stacked seeds cost less than one after another.
-SEEDS_PER_TASK = 4
 
 
 def train(
@@ -28,8 +23,6 @@ def train(
     topic_model: TopicModel | None = None,
     arrays: Arrays | None = None,
     references: Arrays | None = None,
-    cluster: Runner | None = None,
-    seeds_per_task: int = SEEDS_PER_TASK,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> RunRecord:
@@ -41,31 +34,23 @@ def train(
     topic_model: topics of one's own, any phi and alpha, instead of those of the recipe's [data].
     arrays: start or frozen values by parameter name, such as a W_V from `topicscope.theory`; W_V is [out, in].
     references: matrices whose distance is followed in the history, by parameter name.
-    cluster: trains the seeds, `seeds_per_task` in each of its jobs, to one record (`topicscope.lab.seed_groups`); needs
-        `out`, in a folder that all of its machines see.
 
     Raises:
         InputError: parts of the recipe exclude each other, an array or a file is missing, or the folder holds something
             else: another recipe, other seeds, a run with other topics or another saved set.
-        RunError: the loss is no longer finite; names the step and the last good checkpoint. With a cluster: some seeds
-            could not be trained; names them.
+        RunError: the loss is no longer finite; names the step and the last good checkpoint.
     """
     folder = None if out is None else output_path(out)
     if seeds < 1:
         raise InputError("impossible number of seeds", received=seeds, expected="at least 1")
     given = Given(topic_model, inputs_of(recipe, topic_model), arrays or {}, references or {})
     check_handed_in(recipe, given.arrays, given.references)
-    if folder is None and (resume or cluster is not None):
-        raise InputError(f"{'resume' if resume else 'a cluster'} needs a folder", expected="out")
+    if folder is None and resume:
+        raise InputError("resume needs a folder", expected="out")
     numbers, shown = [recipe.training.seed + s for s in range(seeds)], progress or SilentProgress()
     if folder is None:
         return train_together(recipe, numbers, given, None, shown, command)
     read = [recipe.path(name) for name in (recipe.data.phi, recipe.data.file) if name is not None]
     with growing_run(folder, RUN, resume=resume, overwrite=overwrite, inputs=read) as run:
-        if cluster is None:
-            record = train_together(recipe, numbers, given, run.folder, shown, command, resume=resume)
-        else:
-            record = train_apart(
-                recipe, numbers, given, run.folder, shown, command, cluster, seeds_per_task, resume=resume
-            )
+        record = train_together(recipe, numbers, given, run.folder, shown, command, resume=resume)
     return replace(record, folder=folder)

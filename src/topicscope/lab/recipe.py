@@ -241,16 +241,25 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         InputError: no such file, not TOML, an unknown key (with the nearest valid name) or a value out of range.
     """
     path = Path(path)
+    document = read_toml(path, "recipe")
+    for text in overrides:
+        put_field(document, *parsed_override(text))
+    return make_recipe(document, where=str(path), folder=path.parent)
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        InputError: no such `what`, or not TOML.
+    """
     require_regular_file(path, "a TOML file")
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise InputError("no such recipe", received=str(path), expected="a TOML file") from error
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise InputError(f"no such {what}", received=str(path), expected="a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError("not a TOML file", received=str(error), where=str(path)) from error
-    for text in overrides:
-        _override(document, text)
-    return make_recipe(document, where=str(path), folder=path.parent)
 
 
 def make_recipe(document: Mapping[str, Any], where: str | None = None, folder: Path | str = "") -> Recipe:
@@ -264,21 +273,33 @@ def make_recipe(document: Mapping[str, Any], where: str | None = None, folder: P
     return recipe
 
 
-def _override(document: dict[str, Any], text: str) -> None:
-    path, equals, raw = text.partition("=")
-    keys = path.strip().split(".")
-    if not equals or not all(keys):
+def parsed_override(text: str) -> tuple[str, Any]:
+    """Field and value of "table.key=value" with a TOML value; a bare word is taken as text.
+
+    Raises:
+        InputError: not of this form.
+    """
+    name, equals, raw = text.partition("=")
+    if not equals or not all(name.strip().split(".")):
         raise InputError("not an override", received=text, expected="table.key=value, e.g. training.steps=2000")
     try:
-        value = tomllib.loads(f"x = {raw}")["x"]
+        return name.strip(), tomllib.loads(f"x = {raw}")["x"]
     except tomllib.TOMLDecodeError:
-        value = raw.strip()
-    table = document
-    for key in keys[:-1]:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise InputError("not a table", received=text, expected=f"{key} holds a single value")
-    table[keys[-1]] = value
+        return name.strip(), raw.strip()
+
+
+def put_field(document: dict[str, Any], field: str, value: Any) -> None:
+    """Set "table.key" in plain data.
+
+    Raises:
+        InputError: something that is no table holds it.
+    """
+    *tables, last = field.split(".")
+    for name in tables:
+        document = document.setdefault(name, {})
+        if not isinstance(document, dict):
+            raise InputError("not a table", received=field, expected=f"{name} holds a single value")
+    document[last] = value
 
 
 def _explain(error: ValidationError, where: str | None) -> InputError:

@@ -19,11 +19,11 @@ from topicscope.probing.circuits import circuits_of_probe
 from topicscope.probing.config import ProbeOptions
 from topicscope.probing.embeddings import EmbeddingProbe
 from topicscope.probing.execution import (
-    Elsewhere,
     LeftOut,
     ModelSource,
     PassResult,
     PassSpec,
+    ShardExecutor,
     attention_pass,
     left_out_warnings,
 )
@@ -172,7 +172,7 @@ def probe(
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    cluster: Elsewhere | None = None,
+    cluster: ShardExecutor | None = None,
     **options: Any,
 ) -> ProbeResult:
     """Measure how much more a model's attention and embeddings connect words of one topic than of different topics.
@@ -189,7 +189,7 @@ def probe(
         replace an earlier result of `probe`, of whatever options, and nothing else; see `records.run_folder`.
 
     cluster: who reads the text in place of this process, in shards: a `topicscope.distributed.Cluster`. It needs `out`,
-        a folder that all its machines share, and a model by name. The numbers are those of this process alone.
+        where what comes back is kept, and a model by name. The numbers are those of this process alone.
 
     One forward pass serves all thresholds and topic seeds; each control is one more pass. After Ctrl-C the result of
     what was read so far is returned with `interrupted` set; before anything was read, KeyboardInterrupt is raised.
@@ -205,7 +205,7 @@ def probe(
         raise InputError("resume needs the folder of the run", expected="--out DIR --resume")
     if cluster is not None and (target is None or not isinstance(model, str)):
         raise InputError(
-            "a cluster reads a model that its machines can load, and leaves its work in a folder that they share",
+            "a cluster reads a model that it is told by name, and its work is kept in a folder",
             received=f"a {type(model).__name__}, out={out}",
             expected="the name or folder of a model, and out=FOLDER",
         )
@@ -221,8 +221,6 @@ def probe(
         work = _Work()
 
         # Inputs: text, model and topics, which tell whether a run that is resumed is this one.
-        if cluster is not None and folder is not None:
-            cluster.check(folder)
         corpus = corpus_of(documents)
         view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code).only(config.layers, config.heads)
         source, weights_hash = read_topics(topics), view.weights_hash()
@@ -244,7 +242,6 @@ def probe(
             max_length=view.max_length,
             splitter=splitter,
             progress=progress,
-            folder=None if cluster is None or folder is None else folder / "tokens",
             aligner=cluster,
         )
         require_known_words(tokens, view)
@@ -255,13 +252,13 @@ def probe(
         embedding_probe = EmbeddingProbe(view, tokens, lookup, config, progress)
         if cluster is not None:
             loaded = ModelSource(location(str(model)), dtype, revision, trust_remote_code, weights_hash)
-            cluster.open(loaded, tokens, config)
+            cluster.open(loaded, view, tokens)
 
         def forward_pass(reader: ModelView, spec: PassSpec, name: str, weights_seed: int | None = None) -> PassResult:
             """One pass whose state is kept in the folder `name` of the run."""
             kept = None if folder is None else folder / name
             found = attention_pass(
-                reader, tokens, spec, progress, folder=kept, elsewhere=cluster, weights_seed=weights_seed
+                reader, tokens, spec, progress, folder=kept, executor=cluster, weights_seed=weights_seed
             )
             work.left_out += found.left_out
             return found

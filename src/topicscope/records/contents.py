@@ -209,8 +209,8 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-PAGE, PARTS = "report.html", "parts"
-_PASS = ("documents-#.parquet", "state.safetensors")
+PAGE = "report.html"
+_PASS = ("documents-#.parquet", "state.safetensors", "shard-#.safetensors")
 _TOKENS = ("*.arrow", "*.npy", "header.json", "words.json")  # the last three: of older caches
 
 PROBE = Layout(
@@ -226,12 +226,7 @@ _RUN = (
     *("recipe.json", "manifest.json", "history.jsonl", "weights.safetensors", "snapshots.npz", "summary.json", PAGE),
     *("checkpoint.json", "checkpoint-#.safetensors"),
 )
-RUN = Layout(
-    "topicscope train",
-    ("summary.json", "recipe.json"),
-    (*_RUN, *Layout("", (), _RUN).below(f"{PARTS}/seeds-#-#")),
-)
-RUN_PARTS = Layout("seeds of a run", (), Layout("", (), _RUN).below("seeds-#-#"), listed=False)
+RUN = Layout("topicscope train", ("summary.json", "recipe.json"), _RUN)
 SWEEP = Layout(
     "topicscope sweep",
     ("sweep.json",),
@@ -244,8 +239,6 @@ REPRODUCTION = Layout(
     ("claims.json", "manifest.json", "reproduction.html", "finished/*.json", "figures/*"),
 )
 MODEL = Layout("a model", ("checkpoint.json",), ("*.json", "*.txt", "*.safetensors"))
-SHARD = Layout("shard of a pass", (), _PASS, listed=False)
-RUN_LOCKS = Layout("locks of runs", (), (f"*/{LOCK}",), listed=False)
 TOKENS = Layout("token cache", (), _TOKENS, listed=False)
 
 
@@ -257,9 +250,7 @@ PROBE_WORK = _work(
     PROBE.name,
     (
         "topics-#.npz",
-        *(f"{folder}/{name}" for folder in ("tokens", "topicscope-*") for name in _TOKENS),
         *(f"{folder}/{name}" for folder in ("model", "control-#", "sinks") for name in _PASS),
-        *(f"{folder}/shard-#.*/{name}" for folder in ("model", "control-#", "sinks") for name in _PASS),
         *PROBE.below("result"),
     ),
 )

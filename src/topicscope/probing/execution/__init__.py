@@ -1,26 +1,28 @@
 """Running the forward passes of a probe shard by shard, resumable, here or on other machines."""
 
 from topicscope.probing.execution.executor import (
-    Elsewhere,
     LeftOut,
     ModelSource,
+    ShardExecutor,
     ShardLost,
     ShardRead,
     left_out_warnings,
 )
-from topicscope.probing.execution.forward_pass import PassResult, attention_pass, read_shard
+from topicscope.probing.execution.forward_pass import Chunk, PassResult, attention_pass, read_shard, shard_chunks
 from topicscope.probing.execution.state import PassSpec, Shard
 
 __all__ = [
-    "Elsewhere",
+    "Chunk",
     "LeftOut",
     "ModelSource",
     "PassResult",
     "PassSpec",
     "Shard",
+    "ShardExecutor",
     "ShardLost",
     "ShardRead",
     "attention_pass",
     "left_out_warnings",
     "read_shard",
+    "shard_chunks",
 ]

@@ -1,12 +1,11 @@
-"""What a probe asks of others that read the shards of its passes, and what they answer."""
+"""Who reads the shards of a probe in place of this process, and what they answer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from topicscope.probing.config import ProbeOptions
 from topicscope.probing.execution.state import PassSpec, Shard
+from topicscope.probing.hf import ModelView
 from topicscope.probing.tokens import Aligner, TokenCache
 
 
@@ -21,16 +20,16 @@ class ModelSource(NamedTuple):
 
 
 class ShardRead(NamedTuple):
-    """A shard that was read elsewhere, with its numbers of documents and tokens; sums and rows lie in `folder`."""
+    """A shard that was read, as `read_shard` gives it: its content, and the numbers of its documents and tokens."""
 
     shard: Shard
-    folder: Path
+    data: bytes
     documents: int
     tokens: int
 
 
 class ShardLost(NamedTuple):
-    """A shard that could not be read, after several tries."""
+    """A shard that could not be read."""
 
     shard: Shard
     reason: str
@@ -46,21 +45,18 @@ class LeftOut:
 
 
 @runtime_checkable
-class Elsewhere(Aligner, Protocol):
-    """Who reads shards in place of this process; `device`: where the model computes there."""
+class ShardExecutor(Aligner, Protocol):
+    """Who tokenizes text and reads shards in place of this process; `device`: where the model computes there."""
 
     device: str
 
-    def check(self, folder: Path) -> None:
-        """Before any work: make sure that whoever reads can be used, and sees `folder`, that of the run."""
-
-    def open(self, source: ModelSource, tokens: TokenCache, options: ProbeOptions) -> None:
-        """Get ready to read these tokens with this model."""
+    def open(self, source: ModelSource, view: ModelView, tokens: TokenCache) -> None:
+        """Get ready to read these tokens with this model, which `view` holds here."""
 
     def read(
-        self, spec: PassSpec, weights_seed: int | None, shards: Sequence[Shard], folder: Path
+        self, spec: PassSpec, weights_seed: int | None, shards: Sequence[Shard]
     ) -> Iterator[ShardRead | ShardLost]:
-        """Every shard once, in any order, each by `passes.read_shard` in a folder shard-N.TRY inside `folder`.
+        """Every shard once, in any order.
 
         weights_seed: the seed of the random initialisation that reads; None: the model itself.
         """

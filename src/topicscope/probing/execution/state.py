@@ -1,13 +1,11 @@
 """How far a pass is, in its folder on disk: the shards added up so far, the one under way, and those read elsewhere.
 
     state.safetensors    sums of the shards that were added up, in their order, and of the one under way
-    documents-N.parquet  rows of the document table of all these (see `shards`)
-    shard-N.TRY/         a whole shard that another process read and that waits for its turn: a folder of the same kind
+    documents-N.parquet  rows of the document table of all these (see `document_table`)
+    shard-N.safetensors  a whole shard that another process read and that waits for its turn
 
 Shards are added one after another in the order of their numbers, whoever read them and whenever they came, so that
 equal shards give equal sums to the last bit.
-
-One shard of a pass, a run of whole documents, read chunk by chunk in an order that its units alone decide.
 """
 
 import re
@@ -18,15 +16,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from topicscope.probing.attention import PartSums, TopicLookup, sum_attention
 from topicscope.probing.config import ProbeOptions
 from topicscope.probing.hf import ModelView
-from topicscope.probing.results import STATE, DocumentShards, document_rows, load_state, save_state, temporary_shards
+from topicscope.probing.results import (
+    STATE,
+    DocumentShards,
+    document_rows,
+    load_state,
+    pack_state,
+    packed_rows,
+    temporary_shards,
+)
 from topicscope.probing.statistics import DocumentSums
 from topicscope.probing.tokens import Batch, TokenWindows, make_batches, tokens_at_once
 from topicscope.progress import Progress
-from topicscope.records import SHARD, ArrayFields
+from topicscope.records import ArrayFields, write_bytes
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ class ShardReading(ArrayFields):
         more_of: str | None,
         view: ModelView,
         spec: PassSpec,
-        rows: DocumentShards | None,
+        rows: DocumentShards | list[pd.DataFrame] | None,
         progress: Progress,
         done: int,
     ) -> None:
@@ -135,7 +142,7 @@ def _reporting(batches: Iterable[Batch], progress: Progress, task: str, done: in
         progress.update(task, done)
 
 
-_SHARD = re.compile(r"shard-(\d+)\.\w+")
+_SHARD = re.compile(r"shard-(\d+)\.safetensors")
 
 
 class Shard(NamedTuple):
@@ -158,6 +165,12 @@ def plan_shards(document_ends: np.ndarray, least: int) -> list[Shard]:
     return [Shard(number, *span) for number, span in enumerate(pairwise(ends))]
 
 
+def packed_shard(view: ModelView, reading: ShardReading, rows: Sequence[pd.DataFrame]) -> bytes:
+    """A whole shard as the content of a file: its sums, its rows, and how its batches were read."""
+    arrays = reading.arrays("reading") | _paths(view)
+    return pack_state(arrays | {"documents": packed_rows(rows)} if rows else arrays)
+
+
 class PassState:
     """Sums of a pass: `total` of the first `shards` shards, `reading` of the next; in memory only without a folder."""
 
@@ -170,7 +183,7 @@ class PassState:
         self._pieces = 0  # of the rows, that belong to `total`
 
     def save(self) -> None:
-        """Write the state, after the rows that belong to it; what was read elsewhere and is in it is removed."""
+        """Write the state, after the rows that belong to it; shards that are in it are removed."""
         if self._folder is None:
             return
         if self.rows is not None:
@@ -179,17 +192,15 @@ class PassState:
             "shards": np.array(self.shards),
             "rows": np.array([] if self.rows is None else self.rows.rows, dtype=np.int64),
             "pieces": np.array(self._pieces),
-            **{f"paths/{way}": np.array(batches) for way, batches in self._view.paths.items()},
+            **_paths(self._view),
             **self.total.arrays("total"),
             **self.reading.arrays("reading"),
         }
-        save_state(self._folder, arrays)
-        for path, number in self._shard_folders():
-            if number < self.shards:
-                SHARD.remove(path)
+        write_bytes(self._folder / STATE, pack_state(arrays))
+        self._waiting()
 
     def restore(self) -> dict[int, Path]:
-        """Go on from the state found; returns the folders of the shards that were read elsewhere, by number.
+        """Go on from the state found; returns the files of the shards that were read elsewhere, by number.
 
         Raises:
             InputError: the state is damaged.
@@ -197,22 +208,15 @@ class PassState:
         if self._folder is None:
             return {}
         self._folder.mkdir(exist_ok=True)
-        arrays = load_state(self._folder)
-        if arrays is not None:
+        if (self._folder / STATE).is_file():
+            arrays = load_state(self._folder / STATE)
             self.shards, self._pieces = int(arrays["shards"]), int(arrays["pieces"])
             self.total = DocumentSums.from_arrays(arrays, "total")
             self.reading = ShardReading.from_arrays(arrays, "reading")
-            for way in self._view.paths:
-                self._view.paths[way] = int(arrays[f"paths/{way}"])
+            self._view.paths.update((way, int(arrays[f"paths/{way}"])) for way in self._view.paths)
             if self.rows is not None:
                 self.rows.restore(arrays["rows"].tolist())
-        ready = {}
-        for path, number in self._shard_folders():
-            if number >= self.shards and number not in ready and (path / STATE).is_file():
-                ready[number] = path
-            else:  # begun and not finished, or counted in
-                SHARD.remove(path)
-        return ready
+        return self._waiting()
 
     def fold(self) -> None:
         """The shard under way is whole: count it in."""
@@ -226,18 +230,24 @@ class PassState:
         if self.rows is not None:
             self.rows.restore(self.rows.rows[: self._pieces])
 
-    def fold_folder(self, folder: Path, *, number: int) -> None:
-        """Count in shard `number`, which was read elsewhere; a gap before it can no longer be filled in this state.
+    def keep(self, number: int, data: bytes) -> Path:
+        """Write shard `number`, which was read elsewhere (`packed_shard`), until it is its turn."""
+        assert self._folder is not None, "what is read elsewhere is kept in a folder"
+        path = self._folder / f"shard-{number:05}.safetensors"
+        write_bytes(path, data)
+        return path
+
+    def fold_kept(self, path: Path, *, number: int) -> None:
+        """Count in shard `number`, which was kept; a gap before it can no longer be filled in this state.
 
         Raises:
-            InputError: what lies in the folder is damaged.
+            InputError: the file is damaged.
         """
         assert self.reading.units == 0
         assert number >= self.shards
-        arrays = load_state(folder)
-        assert arrays is not None
+        arrays = load_state(path)
         if self.rows is not None:
-            self.rows.adopt(folder, arrays["rows"].tolist())
+            self.rows.adopt(arrays["documents"])
         for way in self._view.paths:
             self._view.paths[way] += int(arrays[f"paths/{way}"])
         self._add(ShardReading.from_arrays(arrays, "reading"))
@@ -250,7 +260,15 @@ class PassState:
             self.rows.flush()
             self._pieces = len(self.rows.rows)
 
-    def _shard_folders(self) -> Sequence[tuple[Path, int]]:
+    def _waiting(self) -> dict[int, Path]:
+        """Shards that were read elsewhere and wait for their turn; those that were counted in are removed."""
         assert self._folder is not None
         named = ((path, _SHARD.fullmatch(path.name)) for path in sorted(self._folder.glob("shard-*")))
-        return [(path, int(match[1])) for path, match in named if match]
+        found = {int(match[1]): path for path, match in named if match}
+        for number in [number for number in found if number < self.shards]:
+            found.pop(number).unlink()
+        return found
+
+
+def _paths(view: ModelView) -> dict[str, np.ndarray]:
+    return {f"paths/{way}": np.array(batches) for way, batches in view.paths.items()}

@@ -64,6 +64,9 @@ TOKENIZER_FILES = (
     "sentencepiece.bpe.model",
 )
 
+# Files of weights in whatever format, and the lists of their parts.
+_WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|gguf)(\.index\.json)?$")
+
 # Errors of torch and numpy that refuse a pickle, what it asked for, and their advice to load it all the same.
 _UNPICKLES = re.compile(r"weights_only|allow_pickle|pickled")
 _ASKED = re.compile(r"GLOBAL ([\w.]+)")
@@ -136,6 +139,12 @@ def load_model(
                     advice=error.advice,
                 ) from error
             return _load(source, name, local, device, torch_dtype, options)
+
+
+def model_files(folder: Path, view: ModelView) -> dict[str, bytes]:
+    """What `load_model` needs elsewhere of a model folder: its files, with all weights in one model.safetensors."""
+    kept = [path for path in folder.iterdir() if path.is_file() and not _WEIGHTS.search(path.name)]
+    return {path.name: path.read_bytes() for path in kept} | {"model.safetensors": view.weights()}
 
 
 def best_device() -> str:

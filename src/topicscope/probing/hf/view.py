@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import safetensors.torch
 import torch
 from jaxtyping import Float32, Int64
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -109,6 +110,12 @@ class ModelView:
                 digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
                 digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
+
+    def weights(self) -> bytes:
+        """The parameters and buffers in the safetensors format."""
+        # Tied weights share memory, which the format does not allow.
+        copies = {name: value.detach().cpu().clone() for name, value in self._model.state_dict().items()}
+        return safetensors.torch.save(copies, metadata={"format": "pt"})
 
     def run(self, batch: Batch, on_attention: OnAttention) -> Rows:
         """Hand the attention of every part and layer that is read to `on_attention(part, layer, attention)`.

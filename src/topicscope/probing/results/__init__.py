@@ -6,7 +6,8 @@ from topicscope.probing.results.document_table import (
     DocumentShards,
     DocumentTable,
     load_state,
-    save_state,
+    pack_state,
+    packed_rows,
     temporary_shards,
 )
 from topicscope.probing.results.result import ProbeResult
@@ -34,9 +35,10 @@ __all__ = [
     "head_rows",
     "headline_of_parts",
     "load_state",
+    "pack_state",
+    "packed_rows",
     "paper_rows",
     "result_table",
-    "save_state",
     "temporary_shards",
     "with_sinks_excluded",
 ]

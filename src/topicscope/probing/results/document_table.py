@@ -2,6 +2,7 @@
 
     documents-00000.parquet, …   rows of the document table, each once
     state.safetensors            moments of all documents finished, sums of the one under way, and how far the pass is
+    shard-00000.safetensors, …   a whole shard that another process read: its sums and its rows
 
 A state is written after the pieces that belong to it, and atomically, so a killed pass goes on from the last state
 with the sums that it had there; pieces written after it are written again. It is not an npz file, since the states of
@@ -10,7 +11,7 @@ thousands of shards are read ten times faster without; the checksum that a zip a
 
 import io
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -80,10 +81,8 @@ class DocumentShards:
     def flush(self) -> None:
         """Write what is buffered."""
         if self._frames:
-            buffer = io.BytesIO()
             frame = pd.concat(self._frames, ignore_index=True)
-            frame.to_parquet(buffer, index=False)
-            write_bytes(self._path(len(self.rows)), buffer.getvalue())
+            write_bytes(self._path(len(self.rows)), _parquet(frame))
             self.rows.append(len(frame))
             self._frames = []
 
@@ -103,18 +102,11 @@ class DocumentShards:
                 raise _unreadable(path, f"{found} rows, expected {expected}")
         self.rows = list(rows)
 
-    def adopt(self, folder: Path, rows: list[int]) -> None:
-        """Append the pieces, of so many rows, that another wrote into `folder`.
-
-        Raises:
-            InputError: a piece is missing or damaged; names it.
-        """
+    def adopt(self, piece: np.ndarray) -> None:
+        """Append the rows that `packed_rows` packed."""
         self.flush()
-        other = DocumentShards(folder)
-        other.restore(rows)
-        for number, count in enumerate(rows):
-            write_bytes(self._path(len(self.rows)), other._path(number).read_bytes())
-            self.rows.append(count)
+        write_bytes(self._path(len(self.rows)), piece.tobytes())
+        self.rows.append(pq.read_metadata(self._path(len(self.rows))).num_rows)
 
     def table(self) -> DocumentTable:
         """The table of all that was appended."""
@@ -125,27 +117,36 @@ class DocumentShards:
         return self.folder / f"documents-{number:05}.parquet"
 
 
-def save_state(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Replace the state of a pass."""
+def packed_rows(frames: Sequence[pd.DataFrame]) -> np.ndarray:
+    """Rows of the table as the bytes of one piece, uint8 [byte]."""
+    return np.frombuffer(_parquet(pd.concat(frames, ignore_index=True)), dtype=np.uint8)
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def pack_state(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The state of a pass, or of one shard, as the content of a file."""
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    write_bytes(folder / STATE, save(plain | {_CHECKSUM: _checksum(plain)}))
+    return save(plain | {_CHECKSUM: _checksum(plain)})
 
 
-def load_state(folder: Path) -> dict[str, np.ndarray] | None:
-    """The last state of a pass, or None before the first.
+def load_state(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file that `pack_state` made.
 
     Raises:
         InputError: it is damaged; names it.
     """
-    if not (folder / STATE).is_file():
-        return None
     try:
-        arrays = load((folder / STATE).read_bytes())
+        arrays = load(path.read_bytes())
     except (OSError, SafetensorError, KeyError) as error:
-        raise _unreadable(folder / STATE, error) from error
+        raise _unreadable(path, error) from error
     kept = arrays.pop(_CHECKSUM, np.zeros(0))
     if not np.array_equal(kept, _checksum(arrays)):
-        raise _unreadable(folder / STATE, "its checksum is another")
+        raise _unreadable(path, "its checksum is another")
     return arrays
 
 

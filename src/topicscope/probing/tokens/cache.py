@@ -259,22 +259,20 @@ def tokens_of(
     max_length: int,
     splitter: WordSplitter = split_words,
     progress: Progress,
-    folder: Path | None = None,
     aligner: Aligner | None = None,
 ) -> TokenCache:
     """The windows that a model with this tokenizer reads of the corpus: from the cache, or made now.
 
-    folder: where they are kept in place of the cache, and taken from if they are there. aligner: who tokenises
-    instead of this process, unless words are split in a way of one's own.
+    aligner: who tokenises instead of this process, unless words are split in a way of one's own.
 
     Raises:
         InputError: as `UnitReader`, `Corpus` and `align_units`.
         RunError: there is no room for the cache.
     """
-    root = cache_folder() / "tokens" if folder is None else folder.parent
+    root = cache_folder() / "tokens"
     # A splitter of one's own has no name that says what it does.
     key = cache_key(tokenizer, corpus, options, max_length) if splitter is split_words else None
-    kept = folder or (root / f"{key}-{FORMAT}" if key is not None else None)
+    kept = root / f"{key}-{FORMAT}" if key is not None else None
     if kept is not None and kept.is_dir():
         found = _usable(kept)
         if found is not None:
@@ -290,9 +288,6 @@ def tokens_of(
             where=str(owner.path),
             advice="make room, or name a folder on another disk by the environment variable TOPICSCOPE_CACHE",
         ) from error
-    if folder is not None:
-        owner.renamed(folder)
-        return TokenCache(folder)
     cache = TokenCache(owner.path, owner)
     if kept is not None and cache.coverage.tokens >= KEPT_TOKENS and owner.path.parent == root:
         with suppress(OSError):  # another process has put its own there meanwhile

@@ -1,36 +1,19 @@
-"""Text tokenised on workers: the windows of one process, in the order of the text."""
+"""Text tokenized on workers: the windows of one process, in the order of the text."""
 
-import os
-import signal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from distributed import cluster_work
 from topicscope.demo import minilm_folder
-from topicscope.distributed import Cluster
-from topicscope.distributed import tokenizing as tokenising
+from topicscope.distributed import Cluster, worker
 from topicscope.errors import InputError, RunError
 from topicscope.probing.tokens import AlignedUnit, Coverage, align_units
 from topicscope.text import Unit, UnitReader, open_corpus
 
 pytestmark = pytest.mark.cluster
-
-
-def dies_once(
-    tokenizer: PreTrainedTokenizerBase, units: list[Unit], max_length: int, pieces: Literal["skip", "merge"]
-) -> tuple[list[AlignedUnit], Coverage]:
-    """`tokenising.align`; the worker of the block that names a folder dies the first time."""
-    folder = Path(units[0].document_id)
-    if folder.is_absolute() and not (folder / "died").exists():
-        (folder / "died").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return tokenising.align(tokenizer, units, max_length, pieces)
-
-
-def dies(*_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -53,30 +36,12 @@ def aligned(workers: int, *arguments: Any) -> list[tuple[list[AlignedUnit], Cove
         return list(cluster.align(tokenizer, iter(blocks), max_length=64, pieces="merge"))
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [1, 4])
 def test_blocks_come_back_in_order_as_one_process_aligns_them(
     workers: int, ray: Any, tokenizer: PreTrainedTokenizerBase, blocks: list[list[Unit]]
 ) -> None:
     expected = [align_units(tokenizer, block, max_length=64, pieces="merge") for block in blocks]
     assert aligned(workers, tokenizer, blocks) == expected
-
-
-def test_text_is_read_no_further_ahead_than_workers_need(
-    ray: Any, tokenizer: PreTrainedTokenizerBase, blocks: list[list[Unit]]
-) -> None:
-    read = 0
-
-    def reading() -> Any:
-        nonlocal read
-        for block in blocks:
-            read += 1
-            yield block
-
-    with Cluster("auto", workers=2) as cluster:
-        found = cluster.align(tokenizer, reading(), max_length=64, pieces="skip")
-        next(found)
-        assert read == 4
-        assert len(list(found)) == len(blocks) - 1
 
 
 def test_a_block_whose_worker_dies_is_done_again(
@@ -88,7 +53,7 @@ def test_a_block_whose_worker_dies_is_done_again(
 ) -> None:
     marked = [blocks[0], [Unit(str(tmp_path), 0, "Rivers cross the plain."), *blocks[1]], blocks[2]]
     expected = [align_units(tokenizer, block, max_length=64, pieces="merge") for block in marked]
-    monkeypatch.setattr(tokenising, "align", dies_once)
+    monkeypatch.setattr(worker, "align", cluster_work.align_dying_once)
     assert aligned(2, tokenizer, marked) == expected
     assert (tmp_path / "died").exists()
 
@@ -96,8 +61,8 @@ def test_a_block_whose_worker_dies_is_done_again(
 def test_a_block_that_always_fails_ends_the_run(
     ray: Any, tokenizer: PreTrainedTokenizerBase, blocks: list[list[Unit]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenising, "align", dies)
-    with pytest.raises(RunError, match="could not be tokenised"):
+    monkeypatch.setattr(worker, "align", cluster_work.refuses)
+    with pytest.raises(RunError, match=r"(?s)could not be tokenised.*ValueError: not these"):
         aligned(2, tokenizer, blocks[:1])
 
 
