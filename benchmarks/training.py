@@ -36,7 +36,7 @@ class Ours:
         self.streams = [FreshDocuments(LAW, MASKING, 40, seed) for seed in range(seeds)]
         num_tokens = self.streams[0].num_tokens
         self.model = ReducedTransformer(config, [start(config, num_tokens, TOPICS, seed=s) for s in range(seeds)])
-        self.optimiser = torch.optim.AdamW(list(self.model.trainable().values()), lr=0.01, fused=True)
+        self.optimiser = torch.optim.AdamW(list(self.model.parameters()), lr=0.01, fused=True)
 
     def data(self) -> CountTensors:
         assert STEPS % self.streams[0].ahead == 0

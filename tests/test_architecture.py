@@ -238,7 +238,7 @@ def test_imports_go_one_way() -> None:
     "wrong",
     [
         Import("theory.bayes", "lab"),
-        Import("lab.loop", "theory"),
+        Import("lab.trainer", "theory"),
         Import("report.page", "probing"),
         Import("records.files", "text"),
         Import("probing.hf.view", "probing.attention"),

@@ -50,7 +50,7 @@ def by_tokens(config, one_start, batch, loss, weighting):
     model = TopicTransformer(config, one_start)
     value = model.data_loss(batch, loss, weighting)
     value.backward()
-    return value.detach(), {name: p.grad for name, p in model.trainable().items()}
+    return value.detach(), {name: p.grad for name, p in model.named_parameters()}
 
 
 def by_counts(config, starts, batches, masking, loss, weighting):
@@ -59,7 +59,7 @@ def by_counts(config, starts, batches, masking, loss, weighting):
     counts = [count_tokens(b, D, weighting, by_query=model.by_query) for b in batches]
     value = model.data_loss(CountTensors.of(counts, torch.float64), loss)
     value.sum().backward()
-    return value.detach(), {name: p.grad for name, p in model.trainable().items()}
+    return value.detach(), {name: p.grad for name, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -107,14 +107,14 @@ def test_gradients_agree_with_finite_differences() -> None:
     config = ModelConfig(sigma=0.5, bias="trained", attention_width=3)
     model = ReducedTransformer(config, starts_of(config, masking, 2))
     counts = CountTensors.of([count_tokens(batch_of(masking, 1, 4), 13, "document", by_query=True)], torch.float64)
-    names = list(model.trainable())
+    names = [name for name, _ in model.named_parameters()]
     for loss in ("cross-entropy", "squared"):
 
         def function(*values, loss=loss):
             return torch.func.functional_call(model, dict(zip(names, values, strict=True)), (counts, loss))
 
         model.forward = model.data_loss
-        assert torch.autograd.gradcheck(function, tuple(model.trainable().values()))
+        assert torch.autograd.gradcheck(function, tuple(model.parameters()))
 
 
 def test_a_document_with_nothing_to_attend_predicts_the_bias() -> None:
@@ -158,7 +158,7 @@ def test_a_seed_trains_alone_as_it_does_in_the_stack() -> None:
     ends = []
     for chosen in ([0, 1, 2], [1]):
         model = ReducedTransformer(config, [starts[s] for s in chosen])
-        optimiser = torch.optim.AdamW(list(model.trainable().values()), lr=0.01)
+        optimiser = torch.optim.AdamW(list(model.parameters()), lr=0.01)
         for _ in range(5):
             optimiser.zero_grad()
             data = CountTensors.of([counts[s] for s in chosen], torch.float64)

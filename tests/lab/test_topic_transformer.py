@@ -139,7 +139,7 @@ def test_every_switch_works_alone_and_its_parameters_are_trained(switch) -> None
     base = ModelConfig(embedding="trained", width=6, sigma=0.5)
     model = model_of(base.model_copy(update=switch))
     model.data_loss(batch, "cross-entropy", "document").backward()
-    still = [n for n, p in model.trainable().items() if p.grad is None or not p.grad.abs().sum() > 0]
+    still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     # A constant added to every value before a softmax or nothing at all moves; every other parameter must.
     assert still == []
     if switch != {"bias": "trained"}:
@@ -160,7 +160,7 @@ def test_frozen_parts_stay_frozen_whatever_moves_the_rest(name) -> None:
     config = config.model_copy(update={"sigma": 0.0}) if name == "identity" else config
     model, batch = model_of(config), batch_of()
     assert model.frozen == frozen
-    assert model.frozen.isdisjoint(model.trainable())
+    assert model.frozen.isdisjoint(dict(model.named_parameters()))
     before = {n: w.clone() for n, w in model.weights().items()}
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
     for _ in range(3):
@@ -170,7 +170,7 @@ def test_frozen_parts_stay_frozen_whatever_moves_the_rest(name) -> None:
     moved = {n for n, w in model.weights().items() if not torch.equal(w, before[n])}
     assert moved.isdisjoint(frozen)
     # From exact zero W_K and W_Q have no gradient: the saddle that the paper's near-zero start avoids.
-    assert moved == (set() if name == "identity" else set(model.trainable()))
+    assert moved == (set() if name == "identity" else set(dict(model.named_parameters())))
 
 
 def test_unknown_tokens_and_long_documents_are_refused() -> None:

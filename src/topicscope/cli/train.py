@@ -90,7 +90,10 @@ def show(record: RunRecord, recipe: Recipe, folder: str) -> None:
     print_table(
         "On the final weights: mean over seeds",
         ["measurement", "mean", "sd"],
-        [[row["measurement"], _cell(row["mean"]), _cell(row["sd"])] for _, row in record.table().iterrows()],
+        [
+            [measurement, *(None if pd.isna(value) else float(value) for value in values)]
+            for measurement, *values in record.table().itertuples(index=False)
+        ],
         f"frozen: {', '.join(summary['frozen']) or 'nothing'}",
     )
     print_lines([f"seed {stages['seed']}: {stages['verdict']}" for stages in summary.get("stages", [])])
@@ -98,21 +101,16 @@ def show(record: RunRecord, recipe: Recipe, folder: str) -> None:
 
 
 def _print_beside(heading: str, part: dict[str, Any]) -> None:
-    theory, deviation = part["theory"] or {}, part["relative_deviation"] or {}
+    theory = part["theory"] or {}
+    deviation = {
+        name: f"{100 * value:+.2f} %" for name, value in (part["relative_deviation"] or {}).items() if value is not None
+    }
     print_table(
         heading,
         ["entries", "measured", "sd", "theory", "deviation"],
         [
-            [name, value, part["sd"][name], theory.get(name), _percent(deviation.get(name))]
+            [name, value, part["sd"][name], theory.get(name), deviation.get(name)]
             for name, value in part["measured"].items()
         ],
         part["no_theory"] and f"no theory: {part['no_theory']}",
     )
-
-
-def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{100 * value:+.2f} %"
-
-
-def _cell(value: Any) -> float | None:
-    return None if pd.isna(value) else float(value)

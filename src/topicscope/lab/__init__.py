@@ -8,16 +8,14 @@ from topicscope.lab.checkpoint import (
     restore_optimizer,
     save_checkpoint,
 )
-from topicscope.lab.config import ModelConfig, NotReducibleError, why_not_reduced
 from topicscope.lab.data import HeldOut, fixed_set, held_out, inputs_of, law_of, masking_of, topic_model_of
 from topicscope.lab.engine import check_device, check_engine
 from topicscope.lab.history import attention_scores, block_means, shares_topic
-from topicscope.lab.loop import train
-from topicscope.lab.parameters import Start, layer_name, shapes, start
+from topicscope.lab.parameters import ModelConfig, NotReducibleError, Start, layer_name, shapes, start, why_not_reduced
 from topicscope.lab.recipe import Recipe, load_recipe, make_recipe, parsed_override, put_field, read_toml
 from topicscope.lab.reduced import CountTensors, ReducedTransformer
 from topicscope.lab.stages import SEPARATION, Stages, find_stages
-from topicscope.lab.trainer import check_names
+from topicscope.lab.trainer import check_names, train
 from topicscope.lab.transformer import Loss, TopicTransformer
 
 __all__ = [

@@ -1,6 +1,7 @@
-"""Checkpoints that survive SIGKILL: a safetensors file, and a JSON file that names it once it is whole.
+"""Checkpoints that survive SIGKILL, and what a folder must hold for a run to go on in it.
 
-The JSON is written last and atomically, so it always points at a complete pair; the older pair is removed afterwards.
+A checkpoint is a safetensors file, and a JSON file that names it once it is whole. The JSON is written last and
+atomically, so it always points at a complete pair; the older pair is removed afterwards.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from topicscope.errors import InputError
+from topicscope.lab.recipe import Recipe
 from topicscope.records import (
     HISTORY,
     MANIFEST,
@@ -102,3 +104,42 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         memory.setdefault(int(index), {})[key] = value
     document["state"] = memory
     optimizer.load_state_dict(document)
+
+
+def check_same(folder: Path, recipe: Recipe, seeds: int | None, config: dict[str, Any], found: int | None) -> None:
+    """The folder's recipe and number of seeds must be those of this run."""
+    # Through JSON both sides have lists for tuples.
+    if recipe.model_dump(mode="json") != config:
+        keys = [key for key, value in recipe.model_dump(mode="json").items() if config.get(key) != value]
+        raise InputError(
+            "the folder holds a run of another recipe",
+            received=f"differs in {', '.join(keys)}",
+            where=str(folder),
+            advice="resume with the recipe and the --set values it was started with, or choose another folder",
+        )
+    if seeds != found:
+        raise InputError("the folder holds a run of another number of seeds", received=seeds, expected=found)
+
+
+def check_inputs(folder: Path, wanted: dict[str, str], found: dict[str, str]) -> None:
+    """The files and topics that the folder's run was given, by digest (`inputs_of`), must be those of this run."""
+    changed = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if changed:
+        raise InputError(
+            f"the run in this folder was given another {' and another '.join(changed)}",
+            received={name: wanted.get(name, "none") for name in changed},
+            expected={name: found.get(name, "none") for name in changed},
+            where=str(folder),
+            advice="resume with the files and topics it was started with, or choose another folder",
+        )
+
+
+def check_started(folder: Path, recipe: Recipe, inputs: dict[str, str]) -> None:
+    """The run that was begun in the folder, if any, must be this one."""
+    if not (folder / RECIPE).is_file():
+        if any(folder.iterdir()):
+            raise InputError("the folder holds no run", received=str(folder), expected="a folder of `topicscope train`")
+        return
+    document = read_json(folder / RECIPE)
+    check_same(folder, recipe, None, document["recipe"], None)
+    check_inputs(folder, inputs, document.get("inputs", {}))

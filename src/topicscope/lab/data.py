@@ -170,17 +170,21 @@ def held_out(recipe: Recipe, topic_model: TopicModel, *, by_query: bool) -> Held
     D = masking.num_tokens(len(topic_model.vocabulary))
     rng = np.random.default_rng([recipe.training.seed, _HELD_OUT])
     count = recipe.history.documents
-    if recipe.data.source == "population":
+    population = recipe.data.source == "population"
+    if population or recipe.data.source == "counts":
         tau = recipe.data.topics_per_document
-        assert tau is not None
-        counts = population_counts(topic_model, tau, masking, by_query=by_query)
-        theta = DocumentLaw(topic_model, tau).proportions(rng, count)
-        return HeldOut(None, counts, None, _padded(POPULATION_LENGTH * theta @ topic_model.phi, D), infinite=True)
+        if population:
+            assert tau is not None
+            counts = population_counts(topic_model, tau, masking, by_query=by_query)
+            words = POPULATION_LENGTH * DocumentLaw(topic_model, tau).proportions(rng, count) @ topic_model.phi
+        else:
+            law = law_of(recipe, topic_model)
+            counts = sampled_counts(rng, law, masking, count, by_query=by_query)
+            words = rng.multinomial(law.lengths(rng, count), law.proportions(rng, count) @ topic_model.phi)
+        # [MASK] first, START and END (absent) last.
+        shares = np.pad(words.astype(np.float64), ((0, 0), (1, D - 1 - words.shape[1])))
+        return HeldOut(None, counts, None, shares, infinite=population)
     law = law_of(recipe, topic_model)
-    if recipe.data.source == "counts":
-        counts = sampled_counts(rng, law, masking, count, by_query=by_query)
-        drawn = rng.multinomial(law.lengths(rng, count), law.proportions(rng, count) @ topic_model.phi)
-        return HeldOut(None, counts, None, _padded(drawn, D))
     fixed = fixed_set(recipe, topic_model) if recipe.data.source == "fixed" else None
     if fixed is not None and recipe.data.file is not None:
         plain = _as_it_was(fixed.rows(slice(0, count)))  # the law of a saved set is not known
@@ -190,11 +194,6 @@ def held_out(recipe: Recipe, topic_model: TopicModel, *, by_query: bool) -> Held
     counts = count_tokens(batch, D, masking.weighting, by_query=by_query)
     shares = count_tokens(plain, D, "token", by_query=False).inputs * plain.attendable.sum(axis=1, keepdims=True)
     return HeldOut(batch, counts, plain, shares)
-
-
-def _padded(words: np.ndarray, num_tokens: int) -> np.ndarray:
-    """Word counts to token counts: [MASK] first, START and END (absent) last."""
-    return np.pad(words.astype(np.float64), ((0, 0), (1, num_tokens - 1 - words.shape[1])))
 
 
 def _as_it_was(batch: MaskedBatch) -> MaskedBatch:

@@ -11,23 +11,26 @@ import torch
 from torch import Tensor, nn
 
 from topicscope.errors import InputError
-from topicscope.lab.config import why_not_reduced
 from topicscope.lab.data import HeldOut
-from topicscope.lab.parameters import Start, start
+from topicscope.lab.parameters import Start, start, why_not_reduced
 from topicscope.lab.recipe import Recipe
 from topicscope.lab.reduced import CountTensors, ReducedTransformer
 from topicscope.lab.transformer import TopicTransformer
-from topicscope.synthetic import BatchStream, Population
+from topicscope.synthetic import BatchStream, MaskedBatch
 from topicscope.topics import TopicModel
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """S models of one recipe. `modules` hold the parameters; every other access is by name, stacked [seed …]."""
+    """S models of one recipe. `modules` hold the parameters; every other access is by name, stacked [seed …].
+
+    parameters: those that are trained, by name: one stacked tensor, or one tensor a seed.
+    """
 
     name: str
     modules: Sequence[nn.Module]
     frozen: frozenset[str]
+    parameters: dict[str, list[nn.Parameter]]
 
     def next_losses(self, streams: Sequence[BatchStream]) -> Tensor:
         """Data loss [seed] of the next batch, differentiable; seeds do not share parameters."""
@@ -35,10 +38,6 @@ class Engine(Protocol):
 
     def losses(self, held_out: HeldOut) -> Tensor:
         """Data loss [seed] on held-out documents, without gradient."""
-        ...
-
-    def trainable(self) -> dict[str, list[nn.Parameter]]:
-        """Parameters by name: one stacked tensor, or one tensor a seed."""
         ...
 
 
@@ -100,37 +99,28 @@ class ReducedEngine:
     name = "reduced"
 
     def __init__(self, recipe: Recipe, starts: Sequence[Start]) -> None:
-        self.model = ReducedTransformer(recipe.model, starts).to(recipe.training.device)
-        self.modules: Sequence[nn.Module] = [self.model]
-        self.frozen = self.model.frozen
-        self._recipe = recipe
+        t = recipe.training
+        self._model = ReducedTransformer(recipe.model, starts).to(t.device)
+        self.modules: Sequence[nn.Module] = [self._model]
+        self.frozen = self._model.frozen
+        self.parameters = {name: [parameter] for name, parameter in self._model.named_parameters()}
+        self._loss, self._unchanging = t.loss, recipe.data.source == "population" or t.batch_size == "all"
+        self._kind: tuple[torch.dtype, str] = (getattr(torch, t.dtype), t.device)
         self._constant: CountTensors | None = None
 
     def next_losses(self, streams: Sequence[BatchStream]) -> Tensor:
-        """Data loss [seed] of the next batch."""
-        return self.model.data_loss(self._next_counts(streams), self._recipe.training.loss)
+        """Data loss [seed] of the next batch; one that never changes is turned into tensors once."""
+        counts = self._constant
+        if counts is None:
+            batches = [stream.next_counts(by_query=self._model.by_query) for stream in streams]
+            counts = CountTensors.of(batches, *self._kind)
+            self._constant = counts if self._unchanging else None
+        return self._model.data_loss(counts, self._loss)
 
     def losses(self, held_out: HeldOut) -> Tensor:
         """Data loss [seed] on held-out documents."""
         with torch.no_grad():
-            counts = CountTensors.of([held_out.counts], *self._kind())
-            return self.model.data_loss(counts, self._recipe.training.loss)
-
-    def trainable(self) -> dict[str, list[nn.Parameter]]:
-        """Stacked parameters by name."""
-        return {name: [parameter] for name, parameter in self.model.trainable().items()}
-
-    def _next_counts(self, streams: Sequence[BatchStream]) -> CountTensors:
-        # A batch that never changes is turned into tensors once.
-        whole = isinstance(streams[0], Population) or self._recipe.training.batch_size == "all"
-        if not whole:
-            return CountTensors.of([s.next_counts(by_query=self.model.by_query) for s in streams], *self._kind())
-        if self._constant is None:
-            self._constant = CountTensors.of([streams[0].next_counts(by_query=self.model.by_query)], *self._kind())
-        return self._constant
-
-    def _kind(self) -> tuple[torch.dtype, str]:
-        return getattr(torch, self._recipe.training.dtype), self._recipe.training.device
+            return self._model.data_loss(CountTensors.of([held_out.counts], *self._kind), self._loss)
 
 
 class TokenEngine:
@@ -139,39 +129,38 @@ class TokenEngine:
     name = "token"
 
     def __init__(self, recipe: Recipe, starts: Sequence[Start]) -> None:
-        self.models = [TopicTransformer(recipe.model, s).to(recipe.training.device) for s in starts]
+        t = recipe.training
+        self.models = [TopicTransformer(recipe.model, s).to(t.device) for s in starts]
         self.modules: Sequence[nn.Module] = self.models
         self.frozen = self.models[0].frozen
-        self._recipe = recipe
+        by_seed = [dict(model.named_parameters()) for model in self.models]
+        self.parameters = {name: [parameters[name] for parameters in by_seed] for name in by_seed[0]}
+        self._loss, self._weighting = t.loss, t.weighting
 
     def next_losses(self, streams: Sequence[BatchStream]) -> Tensor:
         """Data loss [seed] of the next batch."""
-        batches = [stream.next_batch() for stream in streams] * (len(self.models) // len(streams))
-        t = self._recipe.training
-        return torch.stack(
-            [m.data_loss(batch, t.loss, t.weighting) for m, batch in zip(self.models, batches, strict=True)]
-        )
+        return self._losses([stream.next_batch() for stream in streams] * (len(self.models) // len(streams)))
 
     def losses(self, held_out: HeldOut) -> Tensor:
         """Data loss [seed] on held-out documents."""
         assert held_out.batch is not None
-        t = self._recipe.training
         with torch.no_grad():
-            return torch.stack([m.data_loss(held_out.batch, t.loss, t.weighting) for m in self.models])
+            return self._losses([held_out.batch] * len(self.models))
 
-    def trainable(self) -> dict[str, list[nn.Parameter]]:
-        """One parameter a seed, by name."""
-        return {name: [m.trainable()[name] for m in self.models] for name in self.models[0].trainable()}
+    def _losses(self, batches: Sequence[MaskedBatch]) -> Tensor:
+        """Data loss [seed] of one batch a seed."""
+        pairs = zip(self.models, batches, strict=True)
+        return torch.stack([model.data_loss(batch, self._loss, self._weighting) for model, batch in pairs])
 
 
 def parameters_of(engine: Engine) -> dict[str, Tensor]:
     """The trainable parameters by name, [seed …], differentiable."""
-    return {name: _stacked(engine, parts) for name, parts in engine.trainable().items()}
+    return {name: _stacked(engine, parts) for name, parts in engine.parameters.items()}
 
 
 def gradients_of(engine: Engine) -> dict[str, Tensor]:
     """The gradients that the last backward pass left, by name, [seed …]."""
-    found = {name: [p.grad for p in parts if p.grad is not None] for name, parts in engine.trainable().items()}
+    found = {name: [p.grad for p in parts if p.grad is not None] for name, parts in engine.parameters.items()}
     return {name: _stacked(engine, parts) for name, parts in found.items() if parts}
 
 

@@ -54,21 +54,17 @@ def snapshot_steps(steps: int) -> list[int]:
 
 
 class Snapshots:
-    """Collects the matrices of the first seed while a run goes on."""
+    """Collects the matrices of the first seed while a run goes on. steps: after how many updates they are taken."""
 
     def __init__(self, topic_model: TopicModel, frozen: frozenset[str], steps: int) -> None:
         main = topic_model.phi.argmax(axis=0)
         words = np.argsort(main, kind="stable")
-        self._frozen, self._steps = frozen, set(snapshot_steps(steps))
+        self._frozen, self.steps = frozen, set(snapshot_steps(steps))
         self._token = np.concatenate([[0], 1 + words])
         self._topic = np.concatenate([[-1], main[words]])
         bins = min(MOST_BINS, len(self._token))
         self._edge = np.linspace(0, len(self._token), bins + 1).astype(int)
         self._taken: dict[str, list[np.ndarray]] = {"step": []}
-
-    def due(self, step: int) -> bool:
-        """Whether the matrices after this many updates are to be kept."""
-        return step in self._steps
 
     def take(self, step: int, weights: Mapping[str, Tensor]) -> None:
         """Keep what `weights`, [seed …] each, say at this step."""
@@ -150,7 +146,7 @@ class Meter:
         self.references = {name: torch.tensor(np.asarray(array)) for name, array in references.items()}
         self._attention = attention
         weights = weights_of(engine)
-        self._start = {name: weights[name] for name in engine.trainable()}
+        self._start = {name: weights[name] for name in engine.parameters}
         for name, reference in self.references.items():
             if name not in weights or weights[name].shape[1:] != reference.shape:
                 raise InputError(
@@ -159,30 +155,23 @@ class Meter:
                     expected={name: tuple(value.shape[1:]) for name, value in weights.items()},
                 )
 
-    def measure(
-        self,
-        step: int,
-        *,
-        batch_loss: Tensor | None = None,
-        objective: Tensor | None = None,
-        learning_rate: float | None = None,
-        gradients: bool = False,
-    ) -> list[dict[str, Any]]:
-        """One row a seed. Gradients are read from the last backward pass."""
+    def measure(self, step: int, update: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """One row a seed. update: columns [seed] of the update that follows, whose backward pass has been made."""
         weights = weights_of(self.engine)
-        columns: dict[str, Any] = {"loss": self.engine.losses(self.held_out)}
-        columns |= {} if batch_loss is None else {"batch_loss": batch_loss}
-        columns |= {} if objective is None else {"objective": objective}
-        columns |= {} if learning_rate is None else {"learning_rate": [learning_rate] * len(self.seeds)}
+        columns: dict[str, Any] = {"loss": self.engine.losses(self.held_out), **(update or {})}
         columns |= _norms({name: weights[name] for name in self._start}, "norm")
         columns |= _norms({name: weights[name] - start for name, start in self._start.items()}, "change")
-        columns |= _norms(gradients_of(self.engine), "grad") if gradients else {}
+        columns |= {} if update is None else _norms(gradients_of(self.engine), "grad")
         columns |= _norms(
             {name: weights[name] - value.to(weights[name]) for name, value in self.references.items()}, "distance"
         )
         arrays = {name: value.cpu().numpy() for name, value in weights.items()}
-        for name, matrices in self._squares(arrays).items():
-            rows = [block_means(matrix, self.topic_model) for matrix in matrices]
+        # The token-by-token matrix of the model, [seed token token], where there is one.
+        name, square, W_E = "W_V", arrays["W_V"], arrays["W_E"]
+        if "W_E" not in self.engine.frozen:
+            name, square = "E", W_E.transpose(0, 2, 1) @ W_E
+        if square.shape[-1] == square.shape[-2] == W_E.shape[-1]:
+            rows = [block_means(matrix, self.topic_model) for matrix in square]
             columns |= {f"{name}_{part}": [row[part] for row in rows] for part in rows[0]}
         if self._attention:
             columns |= mean_attention(self.engine, arrays, self.held_out, self.topic_model)
@@ -190,13 +179,6 @@ class Meter:
             {"seed": seed, "step": step} | {name: float(values[i]) for name, values in columns.items()}
             for i, seed in enumerate(self.seeds)
         ]
-
-    def _squares(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The token-by-token matrices of the model, [seed token token]."""
-        W_E, W_V = arrays["W_E"], arrays["W_V"]
-        if "W_E" in self.engine.frozen:
-            return {"W_V": W_V} if W_V.shape[-1] == W_V.shape[-2] == W_E.shape[-1] else {}
-        return {"E": W_E.transpose(0, 2, 1) @ W_E}
 
 
 def _norms(values: Mapping[str, Tensor], suffix: str) -> dict[str, Tensor]:

@@ -15,9 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from topicscope.lab.config import ModelConfig, NotReducibleError, why_not_reduced
-from topicscope.lab.parameters import Start
-from topicscope.lab.transformer import Loss, TopicTransformer, grouped_loss
+from topicscope.lab.parameters import ModelConfig, NotReducibleError, Start, why_not_reduced
+from topicscope.lab.transformer import Loss, TopicTransformer
 from topicscope.synthetic import TokenCounts
 
 
@@ -87,9 +86,18 @@ class ReducedTransformer(nn.Module):
 
         z_g = M P_g + b_pred
 
+    by_query: whether counts must be grouped by the shown token; it matters only where attention is not uniform.
+
     Raises:
         NotReducibleError: the config's outputs are not functions of counts (`why_not_reduced`).
     """
+
+    W_E: Tensor
+    W_K: Tensor
+    W_Q: Tensor
+    W_V: Tensor
+    W_pred: Tensor
+    b_pred: Tensor
 
     def __init__(self, config: ModelConfig, starts: Sequence[Start]) -> None:
         super().__init__()
@@ -103,7 +111,7 @@ class ReducedTransformer(nn.Module):
             )
         self.config = config
         self.frozen = starts[0].frozen
-        self.num_seeds = len(starts)
+        self.by_query = config.attention == "trained"
         # An identity or a diagonal in W_V's place, never trained: entry by entry instead of a matrix product.
         fixed = "W_V" in self.frozen and config.embedding == "one-hot" and config.head == "tied"
         self._diagonal = fixed and all(_is_diagonal(s.parameters["W_V"]) for s in starts)
@@ -114,18 +122,9 @@ class ReducedTransformer(nn.Module):
             else:
                 self.register_parameter(name, nn.Parameter(stacked))
 
-    @property
-    def by_query(self) -> bool:
-        """Whether the counts must be grouped by the shown token: it matters only where attention is not uniform."""
-        return self.config.attention == "trained"
-
     def weights(self) -> dict[str, Tensor]:
         """Every matrix by name [seed …], frozen ones too; detached, sharing memory."""
         return {name: value.detach() for name, value in self.state_dict(keep_vars=True).items()}
-
-    def trainable(self) -> dict[str, nn.Parameter]:
-        """What an optimiser may move, by name."""
-        return dict(self.named_parameters())
 
     def token_level(self, seed: int) -> TopicTransformer:
         """The token-level model with the current weights of one seed."""
@@ -135,31 +134,48 @@ class ReducedTransformer(nn.Module):
     def data_loss(self, counts: CountTensors, loss: Loss) -> Float[Tensor, " seed"]:
         """The data loss of each seed; seeds are independent, so `.sum().backward()` gives each its own gradient."""
         scores = self._scores() if self.by_query else None
-        value: Tensor = _CountLoss.apply(self._values(), scores, self._part("b_pred"), counts, loss)  # type: ignore[no-untyped-call]
+        value: Tensor = _CountLoss.apply(self._values(), scores, self.b_pred, counts, loss)  # type: ignore[no-untyped-call]
         return value
-
-    def _part(self, name: str) -> Tensor:
-        part = getattr(self, name)
-        assert isinstance(part, Tensor)
-        return part
 
     def _embed(self, matrix: Tensor) -> Tensor:
         """matrix · W_E, [seed … token]."""
-        return matrix if self.config.embedding == "one-hot" else matrix @ self._part("W_E")
+        return matrix if self.config.embedding == "one-hot" else matrix @ self.W_E
 
     def _values(self) -> Float[Tensor, "seed token token"] | Float[Tensor, "seed 1 token"]:
         """M = W_pred W_V W_E, [out in]; of a diagonal M only the diagonal."""
         if self._diagonal:
-            return self._part("W_V").diagonal(dim1=1, dim2=2).unsqueeze(1)
-        inner = self._embed(self._part("W_V"))
+            return self.W_V.diagonal(dim1=1, dim2=2).unsqueeze(1)
+        inner = self._embed(self.W_V)
         if self.config.head == "trained":
-            return self._part("W_pred") @ inner
-        return inner if self.config.embedding == "one-hot" else self._part("W_E").mT @ inner
+            return self.W_pred @ inner
+        return inner if self.config.embedding == "one-hot" else self.W_E.mT @ inner
 
     def _scores(self) -> Float[Tensor, "seed token token"]:
         """S, [query key]."""
-        q, k = self._embed(self._part("W_Q")), self._embed(self._part("W_K"))
-        return q.mT @ k / math.sqrt(self._part("W_K").shape[1])
+        q, k = self._embed(self.W_Q), self._embed(self.W_K)
+        return q.mT @ k / math.sqrt(self.W_K.shape[1])
+
+
+def grouped_loss(
+    logits: Float[Tensor, "seed group token"],
+    targets: Float[Tensor, "#seed group token"],
+    loss: Loss,
+) -> tuple[Float[Tensor, " seed"], Float[Tensor, "seed group token"]]:
+    """Σ_g Σ_i y_gi ℓ(z_g, e_i) per seed, and its gradient by the logits. With n_g = Σ_i y_gi:
+
+    cross-entropy   n_g lse(z_g) - y_g·z_g              gradient n_g softmax(z_g) - y_g
+    squared         n_g ‖z_g‖² - 2 y_g·z_g + n_g        gradient 2 (n_g z_g - y_g)
+    """
+    n = targets.sum(-1, keepdim=True)
+    fit = (targets * logits).sum((1, 2))
+    if loss == "squared":
+        scaled = n * logits
+        return (scaled * logits).sum((1, 2)) - 2 * fit + n.sum((1, 2)), (scaled - targets).mul_(2)
+    top = logits.amax(-1, keepdim=True)
+    exponential = (logits - top).exp_()
+    total = exponential.sum(-1, keepdim=True)
+    value = (n * (total.log() + top)).sum((1, 2)) - fit
+    return value, exponential.mul_(n / total).sub_(targets)
 
 
 class _CountLoss(torch.autograd.Function):

@@ -1,15 +1,16 @@
-"""Seeds that are trained together, in this process: the state of their run, checkpoints, and the record at the end.
+"""`train`: a recipe in, a record out. Seeds are trained together, in this process.
 
-Update rules, learning-rate schedules, clipping and iterate averaging, for seeds stacked or apart.
-
-What is minimised: the data loss of Knowl 6 (the models compute it) plus a true L2 term.
+What is minimised is the data loss of Knowl 6 (the models compute it) plus a true L2 term. Read `train` first, then
+`Run`: what the state of a run is, the loop, its checkpoints and its record. The update rules follow: stages and
+schedules, clipping, averaging, ridge.
 """
 
 import hashlib
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, RunError
 from topicscope.lab.checkpoint import (
+    POINTER,
     Checkpoint,
+    check_inputs,
+    check_same,
+    check_started,
     clear_after_kill,
     flatten_optimizer,
     load_checkpoint,
@@ -28,16 +33,306 @@ from topicscope.lab.checkpoint import (
     restore_optimizer,
     save_checkpoint,
 )
-from topicscope.lab.checks import check_inputs, check_same, check_started, diverged, started
-from topicscope.lab.config import why_not_reduced
-from topicscope.lab.data import held_out, masking_of, streams_of, topic_model_of
+from topicscope.lab.data import held_out, inputs_of, masking_of, streams_of, topic_model_of
 from topicscope.lab.engine import build_engine, parameters_of, set_weights, weights_of
 from topicscope.lab.history import Meter, Snapshots, measured_steps
+from topicscope.lab.parameters import why_not_reduced
 from topicscope.lab.recipe import Recipe, Stage, Training
 from topicscope.lab.stages import find_stages
-from topicscope.progress import Progress, tracked
-from topicscope.records import RECIPE, SUMMARY, Manifest, RunRecord, describe_environment, load_run, now, write_json
+from topicscope.progress import Progress, SilentProgress, tracked
+from topicscope.records import (
+    RECIPE,
+    RUN,
+    SCHEMA_VERSION,
+    SUMMARY,
+    Manifest,
+    RunRecord,
+    describe_environment,
+    growing_run,
+    load_run,
+    now,
+    output_path,
+    write_json,
+)
 from topicscope.topics import TopicModel
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def train(
+    recipe: Recipe,
+    *,
+    seeds: int = 1,
+    out: Path | str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    topic_model: TopicModel | None = None,
+    arrays: Arrays | None = None,
+    references: Arrays | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> RunRecord:
+    """Minimise E (1/|M|) Σ_{j∈M} ℓ(X̂_j, X_j) + Σ_W λ_W ‖W‖²_F (Knowl 6) for several seeds at once.
+
+    recipe: see `topicscope.lab.load_recipe`. seeds: number of runs; run s starts and draws from seed + s.
+    out: folder for the record and for checkpoints; nothing is written without one. resume: continue there, to the
+        same numbers as an unbroken run on the same machine; a finished run is read instead.
+    topic_model: topics of one's own, any phi and alpha, instead of those of the recipe's [data].
+    arrays: start or frozen values by parameter name, such as a W_V from `topicscope.theory`; W_V is [out, in].
+    references: matrices whose distance is followed in the history, by parameter name.
+
+    Raises:
+        InputError: parts of the recipe exclude each other, an array or a file is missing, or the folder holds something
+            else: another recipe, other seeds, a run with other topics or another saved set.
+        RunError: the loss is no longer finite; names the step and the last good checkpoint.
+    """
+    target = None if out is None else output_path(out)
+    if seeds < 1:
+        raise InputError("impossible number of seeds", received=seeds, expected="at least 1")
+    inputs = inputs_of(recipe, topic_model)
+    given = {"arrays": arrays or {}, "references": references or {}}
+    for what, wanted in (("arrays", recipe.arrays), ("references", recipe.references)):
+        for name in [name for name in wanted if name not in given[what]]:
+            raise InputError(
+                f"the recipe wants {name} from a closed form ({wanted[name]}), which training cannot compute itself",
+                expected=f"{what}={{'{name}': array}}",
+                advice="use topicscope.theory, or `topicscope train`, which resolves it",
+            )
+    if target is None and resume:
+        raise InputError("resume needs a folder", expected="out")
+    folder, shown = None, progress or SilentProgress()
+    with ExitStack() as stack:
+        if target is not None:
+            read = [recipe.path(name) for name in (recipe.data.phi, recipe.data.file) if name is not None]
+            growing = growing_run(target, RUN, resume=resume, overwrite=overwrite, inputs=read)
+            folder = stack.enter_context(growing).folder
+            finished = finished_run(recipe, seeds, inputs, folder) if resume else None
+            if finished is not None:
+                return replace(finished, folder=target)
+        numbers = [recipe.training.seed + s for s in range(seeds)]
+        run = Run(recipe, numbers, inputs, topic_model, given["arrays"], given["references"])
+        if folder is not None:
+            if resume and folder.exists():
+                run.restore(folder)
+            else:
+                folder.mkdir(parents=True, exist_ok=True)
+            begun = {"schema_version": SCHEMA_VERSION, "recipe": recipe.model_dump()}
+            write_json(folder / RECIPE, begun | ({"inputs": inputs} if inputs else {}))
+        with tracked(shown, recipe.name, run.total, "steps"):
+            run.go(folder, shown)
+        record = run.record(command)
+        if folder is not None:
+            record.write(folder)
+            remove_checkpoint(folder)
+    return replace(record, folder=target)
+
+
+def finished_run(recipe: Recipe, seeds: int, inputs: dict[str, str], folder: Path) -> RunRecord | None:
+    """The record in `folder`, if the run there was finished; a killed one is cleared up after.
+
+    Raises:
+        InputError: it is of another recipe, of other seeds or other inputs.
+    """
+    if folder.is_dir():
+        clear_after_kill(folder)
+    if not (folder / SUMMARY).is_file():
+        return None
+    record = load_run(folder)
+    check_same(folder, recipe, seeds, record.config, record.summary["seeds"])
+    check_inputs(folder, inputs, record.manifest.sources.get("inputs", {}))
+    remove_checkpoint(folder)  # in case the run was killed after its last word
+    return record
+
+
+class Run:
+    """The state of a run between two steps; everything in it is in a checkpoint or follows from the recipe."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        seeds: list[int],
+        inputs: dict[str, str],
+        topic_model: TopicModel | None,
+        arrays: Arrays,
+        references: Arrays,
+    ) -> None:
+        t = recipe.training
+        self.recipe, self.seeds, self.inputs = recipe, seeds, inputs
+        self.topic_model = topic_model or topic_model_of(recipe)
+        self.streams = streams_of(recipe, self.topic_model, self.seeds)
+        num_tokens = masking_of(recipe).num_tokens(len(self.topic_model.vocabulary))
+        self.engine = build_engine(recipe, self.topic_model, num_tokens, self.seeds, arrays)
+        self.spans = spans_of(t)
+        self.total = self.spans[-1].last
+        self.parameters = self.engine.parameters
+        check_names("training.ridge", t.ridge, self.parameters)
+        for stage in t.stages:
+            check_names("training.stages.train", stage.train, self.parameters)
+        if not self.parameters:
+            raise InputError(
+                "nothing to train: every part of the model is frozen", expected="at least one trained matrix"
+            )
+        attention = recipe.model.attention == "trained"
+        data = held_out(recipe, self.topic_model, by_query=attention)
+        self.meter = Meter(self.engine, self.topic_model, data, references, self.seeds, attention=attention)
+        self.snapshots = Snapshots(self.topic_model, self.engine.frozen, self.total)
+        self.average = IterateAverage()
+        digest = hashlib.sha256()
+        for name, value in sorted(weights_of(self.engine).items()):
+            digest.update(name.encode() + value.cpu().numpy().tobytes())
+        self.digest = digest.hexdigest()
+        self.step = 0
+        self.seconds = 0.0
+        self.rows: list[dict[str, Any]] = []
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.final: list[dict[str, Any]] = []
+
+    def go(self, folder: Path | None, progress: Progress) -> None:
+        """From the present step to the end."""
+        t, began = self.recipe.training, time.monotonic() - self.seconds
+        measured = set(measured_steps(self.recipe.history, self.total))
+        averaged_from = t.steps - math.floor(t.average * t.steps)
+        while True:
+            span = next((s for s in self.spans if s.last > self.step), self.spans[-1])
+            if self.optimizer is None or self.step == span.first:
+                self.optimizer = make_optimizer(t, span, self.parameters)
+            losses = self.engine.next_losses(self.streams)
+            objective = ridge_penalty(parameters_of(self.engine), t.ridge, losses) if t.ridge else losses
+            if not bool(torch.isfinite(objective).all()):
+                raise self._diverged(objective, folder)
+            for module in self.engine.modules:
+                module.zero_grad(set_to_none=True)
+            objective.sum().backward()  # type: ignore[no-untyped-call]
+            rate = learning_rate(t, span, self.step)
+            if self.step in measured:
+                update = {"batch_loss": losses.detach(), "objective": objective.detach()}
+                self.rows += self.meter.measure(self.step, update | {"learning_rate": [rate] * len(self.seeds)})
+            if self.step == self.total:
+                break
+            if self.step in self.snapshots.steps:
+                self.snapshots.take(self.step, weights_of(self.engine))
+            if t.clip is not None:
+                clip_gradients(self.parameters, t.clip, by_seed=self.engine.name == "token")
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+            self.step += 1
+            if self.step > averaged_from:
+                self.average.add(self.parameters)
+            if folder is not None and self.step % t.checkpoint_every == 0 and self._finite():
+                self.seconds = time.monotonic() - began
+                save_checkpoint(folder, self._checkpoint())
+            if self.step % 20 == 0 or self.step == self.total:
+                progress.update(self.recipe.name, self.step)
+        if self.average.count:
+            self.average.apply(self.parameters)
+        if not self._finite():
+            raise self._diverged(objective, folder)
+        self.snapshots.take(self.step, weights_of(self.engine))
+        self.final = self.meter.measure(self.step)
+        self.seconds = time.monotonic() - began
+
+    def restore(self, folder: Path) -> None:
+        """Go to the last checkpoint in `folder`, if there is one."""
+        check_started(folder, self.recipe, self.inputs)
+        checkpoint = load_checkpoint(folder)
+        if checkpoint is None:
+            return
+        state, tensors = checkpoint.state, checkpoint.tensors
+        check_same(folder, self.recipe, len(self.seeds), state["recipe"], state["seeds"])
+        if state["start"] != self.digest:
+            raise InputError(
+                "the run in this folder started from other matrices",
+                received=str(folder),
+                advice="hand in the same arrays, or start again in another folder",
+            )
+        set_weights(self.engine, _under(tensors, "weights"))
+        for stream, saved in zip(self.streams, state["streams"], strict=True):
+            stream.restore(saved)
+        self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
+        self.average.count = state["averaged"]
+        device = self.recipe.training.device
+        self.snapshots.restore({name: value.numpy() for name, value in _under(tensors, "snapshots").items()})
+        self.average.sums = {name: value.to(device) for name, value in _under(tensors, "average").items()}
+        span = next((s for s in self.spans if s.first < self.step < s.last), None)
+        if span is not None:
+            self.optimizer = make_optimizer(self.recipe.training, span, self.parameters)
+            restore_optimizer(self.optimizer, _under(tensors, "optimizer"))
+
+    def _checkpoint(self) -> Checkpoint:
+        assert self.optimizer is not None
+        groups = {
+            "weights": weights_of(self.engine),
+            "optimizer": flatten_optimizer(self.optimizer),
+            "average": self.average.sums,
+            "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.state().items()},
+        }
+        tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "seeds": len(self.seeds),
+            "recipe": self.recipe.model_dump(),
+            "start": self.digest,
+            "streams": [stream.state() for stream in self.streams],
+            "averaged": self.average.count,
+            "rows": self.rows,
+        }
+        return Checkpoint(tensors, state)
+
+    def _finite(self) -> bool:
+        """A checkpoint must be a good one: the last update may have broken what the next loss would show."""
+        return all(bool(torch.isfinite(part).all()) for parts in self.parameters.values() for part in parts)
+
+    def _diverged(self, objective: Tensor, folder: Path | None) -> RunError:
+        """The error for a loss or a weight that is not finite: where, and what there is to go back to."""
+        bad = [seed for seed, value in zip(self.seeds, objective.tolist(), strict=True) if not math.isfinite(value)]
+        kept = folder is not None and (folder / POINTER).is_file()
+        return RunError(
+            f"training diverged at step {self.step}",
+            received=f"loss no longer finite for seed {bad or self.seeds}",
+            where=f"last good checkpoint: {folder / POINTER if kept and folder else 'none was written'}",
+            advice="lower training.learning_rate, add training.warmup or training.clip, or use "
+            "training.dtype = 'float64'",
+        )
+
+    def record(self, command: str | None) -> RunRecord:
+        """What the finished run leaves."""
+        recipe, history = self.recipe, pd.DataFrame(self.rows).astype(float).astype({"seed": int, "step": int})
+        summary: dict[str, Any] = {
+            "name": recipe.name,
+            "description": recipe.description,
+            "seeds": len(self.seeds),
+            "steps": self.total,
+            "seconds": round(self.seconds, 3),
+            "engine": self.engine.name,
+            "engine_reason": why_not_reduced(recipe.model),
+            "frozen": sorted(self.engine.frozen),
+            "documents_skipped": sum(getattr(stream, "skipped", 0) for stream in self.streams),
+            "final": self.final,
+        }
+        if {"W_V", "W_K", "W_Q"} <= set(self.parameters):
+            runs = [find_stages(rows) for _, rows in history.groupby("seed")]
+            summary["stages"] = [{"seed": s, **stages.as_dict()} for s, stages in zip(self.seeds, runs, strict=True)]
+        manifest = Manifest(
+            created=now(),
+            command=command,
+            environment=describe_environment(),
+            options={"seeds": self.seeds, "threads": torch.get_num_threads()},
+            sources={
+                "start": f"sha256:{self.digest}",
+                "arrays": recipe.arrays,
+                "references": recipe.references,
+                "topics": {"number": self.topic_model.num_topics, "words": len(self.topic_model.vocabulary)},
+                **({"inputs": self.inputs} if self.inputs else {}),
+            },
+        )
+        weights = {name: value.cpu().numpy() for name, value in weights_of(self.engine).items()}
+        return RunRecord(recipe.model_dump(), manifest, history, weights, summary, self.snapshots.arrays())
+
+
+def _under(tensors: Mapping[str, Tensor], group: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{group}/"): value for name, value in tensors.items() if name.startswith(f"{group}/")}
 
 
 @dataclass(frozen=True)
@@ -104,18 +399,15 @@ def clip_gradients(parameters: Mapping[str, Sequence[nn.Parameter]], limit: floa
             g.mul_(scale if by_seed else scale.reshape(-1, *[1] * (g.ndim - 1)))
 
 
+@dataclass(eq=False)
 class IterateAverage:
-    """The mean of the iterates of the last share of the steps, in float64."""
+    """The mean of the iterates that are added, in float64."""
 
-    def __init__(self, training: Training) -> None:
-        self.begin = training.steps - math.floor(training.average * training.steps)
-        self.count = 0
-        self.sums: dict[str, Tensor] = {}
+    count: int = 0
+    sums: dict[str, Tensor] = field(default_factory=dict)
 
-    def add(self, step: int, weights: Mapping[str, Sequence[Tensor]]) -> None:
-        """Take the iterate after `step` updates, if it belongs to the last share. Names hold one or more tensors."""
-        if step <= self.begin:
-            return
+    def add(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
+        """Take one iterate; names hold one or more tensors."""
         self.count += 1
         for name, parts in weights.items():
             for index, part in enumerate(parts):
@@ -126,9 +418,7 @@ class IterateAverage:
                     self.sums[key] = part.detach().to(torch.float64, copy=True)
 
     def apply(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
-        """Put the mean into the parameters; nothing happens without averaging."""
-        if not self.count:
-            return
+        """Put the mean into the parameters."""
         with torch.no_grad():
             for name, parts in weights.items():
                 for index, part in enumerate(parts):
@@ -157,240 +447,3 @@ def check_names(what: str, names: Collection[str], trainable: Collection[str]) -
         raise InputError(
             f"{what} names a matrix that is not trained", received=wrong, expected=f"some of {sorted(trainable)}"
         )
-
-
-Arrays = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """What a run is handed in besides its recipe; `inputs`: digests of topics and of files, see `inputs_of`."""
-
-    topic_model: TopicModel | None
-    inputs: dict[str, str]
-    arrays: Arrays
-    references: Arrays
-
-
-def train_together(
-    recipe: Recipe,
-    seeds: Sequence[int],
-    given: Given,
-    folder: Path | None,
-    progress: Progress,
-    command: str | None = None,
-    *,
-    resume: bool = False,
-) -> RunRecord:
-    """See `train`: these seeds in this process."""
-    finished = finished_run(recipe, seeds, given, folder) if folder is not None and resume else None
-    if finished is not None:
-        return finished
-    run = Run(recipe, seeds, given)
-    if folder is not None:
-        if resume and folder.exists():
-            run.restore(folder)
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / RECIPE, started(recipe, given.inputs))
-    with tracked(progress, recipe.name, run.total, "steps"):
-        run.go(folder, progress)
-    record = run.record(command)
-    if folder is not None:
-        record.write(folder)
-        remove_checkpoint(folder)
-    return record
-
-
-def finished_run(recipe: Recipe, seeds: Sequence[int], given: Given, folder: Path) -> RunRecord | None:
-    """The record in `folder`, if the run there was finished; a killed one is cleared up after.
-
-    Raises:
-        InputError: it is of another recipe, of other seeds or other inputs.
-    """
-    if folder.is_dir():
-        clear_after_kill(folder)
-    if not (folder / SUMMARY).is_file():
-        return None
-    record = load_run(folder)
-    check_same(folder, recipe, len(seeds), record.config, record.summary["seeds"])
-    check_inputs(folder, given.inputs, record.manifest.sources.get("inputs", {}))
-    remove_checkpoint(folder)  # in case the run was killed after its last word
-    return record
-
-
-class Run:
-    """The state of a run between two steps; everything in it is in a checkpoint or follows from the recipe."""
-
-    def __init__(self, recipe: Recipe, seeds: Sequence[int], given: Given) -> None:
-        t = recipe.training
-        self.recipe, self.inputs, self.seeds = recipe, given.inputs, list(seeds)
-        self.topic_model = given.topic_model or topic_model_of(recipe)
-        self.streams = streams_of(recipe, self.topic_model, self.seeds)
-        num_tokens = masking_of(recipe).num_tokens(len(self.topic_model.vocabulary))
-        self.engine = build_engine(recipe, self.topic_model, num_tokens, self.seeds, given.arrays)
-        self.spans = spans_of(t)
-        self.total = self.spans[-1].last
-        self.parameters = self.engine.trainable()
-        check_names("training.ridge", t.ridge, self.parameters)
-        for stage in t.stages:
-            check_names("training.stages.train", stage.train, self.parameters)
-        if not self.parameters:
-            raise InputError(
-                "nothing to train: every part of the model is frozen", expected="at least one trained matrix"
-            )
-        attention = recipe.model.attention == "trained"
-        data = held_out(recipe, self.topic_model, by_query=attention)
-        self.meter = Meter(self.engine, self.topic_model, data, given.references, self.seeds, attention=attention)
-        self.snapshots = Snapshots(self.topic_model, self.engine.frozen, self.total)
-        self.average = IterateAverage(t)
-        self.digest = _digest(weights_of(self.engine))
-        self.step = 0
-        self.seconds = 0.0
-        self.rows: list[dict[str, Any]] = []
-        self.optimizer: torch.optim.Optimizer | None = None
-        self.final: list[dict[str, Any]] = []
-
-    def go(self, folder: Path | None, progress: Progress) -> None:
-        """From the present step to the end."""
-        t, began = self.recipe.training, time.monotonic() - self.seconds
-        measured = set(measured_steps(self.recipe.history, self.total))
-        while True:
-            span = next((s for s in self.spans if s.last > self.step), self.spans[-1])
-            if self.optimizer is None or self.step == span.first:
-                self.optimizer = make_optimizer(t, span, self.parameters)
-            losses = self.engine.next_losses(self.streams)
-            objective = ridge_penalty(parameters_of(self.engine), t.ridge, losses) if t.ridge else losses
-            if not bool(torch.isfinite(objective).all()):
-                raise diverged(self.step, objective, self.seeds, folder)
-            for module in self.engine.modules:
-                module.zero_grad(set_to_none=True)
-            objective.sum().backward()  # type: ignore[no-untyped-call]
-            rate = learning_rate(t, span, self.step)
-            if self.step in measured:
-                self.rows += self.meter.measure(
-                    self.step,
-                    batch_loss=losses.detach(),
-                    objective=objective.detach(),
-                    learning_rate=rate,
-                    gradients=True,
-                )
-            if self.step == self.total:
-                break
-            if self.snapshots.due(self.step):
-                self.snapshots.take(self.step, weights_of(self.engine))
-            if t.clip is not None:
-                clip_gradients(self.parameters, t.clip, by_seed=self.engine.name == "token")
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self.optimizer.step()
-            self.step += 1
-            self.average.add(self.step, self.parameters)
-            if folder is not None and self.step % t.checkpoint_every == 0 and self._finite():
-                self.seconds = time.monotonic() - began
-                save_checkpoint(folder, self._checkpoint())
-            if self.step % 20 == 0 or self.step == self.total:
-                progress.update(self.recipe.name, self.step)
-        self.average.apply(self.parameters)
-        if not self._finite():
-            raise diverged(self.step, objective, self.seeds, folder)
-        self.snapshots.take(self.step, weights_of(self.engine))
-        self.final = self.meter.measure(self.step)
-        self.seconds = time.monotonic() - began
-
-    def restore(self, folder: Path) -> None:
-        """Go to the last checkpoint in `folder`, if there is one."""
-        check_started(folder, self.recipe, self.inputs)
-        checkpoint = load_checkpoint(folder)
-        if checkpoint is None:
-            return
-        state, tensors = checkpoint.state, checkpoint.tensors
-        check_same(folder, self.recipe, len(self.seeds), state["recipe"], state["seeds"])
-        if state["start"] != self.digest:
-            raise InputError(
-                "the run in this folder started from other matrices",
-                received=str(folder),
-                advice="hand in the same arrays, or start again in another folder",
-            )
-        set_weights(self.engine, _under(tensors, "weights"))
-        for stream, saved in zip(self.streams, state["streams"], strict=True):
-            stream.restore(saved)
-        self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
-        self.average.count = state["averaged"]
-        device = self.recipe.training.device
-        self.snapshots.restore({name: value.numpy() for name, value in _under(tensors, "snapshots").items()})
-        self.average.sums = {name: value.to(device) for name, value in _under(tensors, "average").items()}
-        span = next((s for s in self.spans if s.first < self.step < s.last), None)
-        if span is not None:
-            self.optimizer = make_optimizer(self.recipe.training, span, self.parameters)
-            restore_optimizer(self.optimizer, _under(tensors, "optimizer"))
-
-    def _checkpoint(self) -> Checkpoint:
-        assert self.optimizer is not None
-        groups = {
-            "weights": weights_of(self.engine),
-            "optimizer": flatten_optimizer(self.optimizer),
-            "average": self.average.sums,
-            "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.state().items()},
-        }
-        tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
-        state = {
-            "step": self.step,
-            "seconds": self.seconds,
-            "seeds": len(self.seeds),
-            "recipe": self.recipe.model_dump(),
-            "start": self.digest,
-            "streams": [stream.state() for stream in self.streams],
-            "averaged": self.average.count,
-            "rows": self.rows,
-        }
-        return Checkpoint(tensors, state)
-
-    def _finite(self) -> bool:
-        """A checkpoint must be a good one: the last update may have broken what the next loss would show."""
-        return all(bool(torch.isfinite(part).all()) for parts in self.parameters.values() for part in parts)
-
-    def record(self, command: str | None) -> RunRecord:
-        """What the finished run leaves."""
-        recipe, history = self.recipe, pd.DataFrame(self.rows).astype(float).astype({"seed": int, "step": int})
-        summary: dict[str, Any] = {
-            "name": recipe.name,
-            "description": recipe.description,
-            "seeds": len(self.seeds),
-            "steps": self.total,
-            "seconds": round(self.seconds, 3),
-            "engine": self.engine.name,
-            "engine_reason": why_not_reduced(recipe.model),
-            "frozen": sorted(self.engine.frozen),
-            "documents_skipped": sum(getattr(stream, "skipped", 0) for stream in self.streams),
-            "final": self.final,
-        }
-        if {"W_V", "W_K", "W_Q"} <= set(self.parameters):
-            runs = [find_stages(rows) for _, rows in history.groupby("seed")]
-            summary["stages"] = [{"seed": s, **stages.as_dict()} for s, stages in zip(self.seeds, runs, strict=True)]
-        manifest = Manifest(
-            created=now(),
-            command=command,
-            environment=describe_environment(),
-            options={"seeds": self.seeds, "threads": torch.get_num_threads()},
-            sources={
-                "start": f"sha256:{self.digest}",
-                "arrays": recipe.arrays,
-                "references": recipe.references,
-                "topics": {"number": self.topic_model.num_topics, "words": len(self.topic_model.vocabulary)},
-                **({"inputs": self.inputs} if self.inputs else {}),
-            },
-        )
-        weights = {name: value.cpu().numpy() for name, value in weights_of(self.engine).items()}
-        return RunRecord(recipe.model_dump(), manifest, history, weights, summary, self.snapshots.arrays())
-
-
-def _digest(weights: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode() + weights[name].cpu().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _under(tensors: Mapping[str, Tensor], group: str) -> dict[str, Tensor]:
-    return {name.removeprefix(f"{group}/"): value for name, value in tensors.items() if name.startswith(f"{group}/")}

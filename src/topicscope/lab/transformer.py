@@ -1,8 +1,6 @@
 """The paper's transformer at token level, to be read from top to bottom.
 
 Axes: batch (document), query and key (positions), head, d (width), a (width of a head's keys), token (D types).
-
-The data loss of Knowl 6, from logits and labels.
 """
 
 import math
@@ -13,8 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from topicscope.errors import InputError
-from topicscope.lab.config import ModelConfig
-from topicscope.lab.parameters import Start, layer_name
+from topicscope.lab.parameters import ModelConfig, Start, layer_name
 from topicscope.synthetic import MaskedBatch, Weighting
 
 Loss = Literal["cross-entropy", "squared"]
@@ -37,28 +34,6 @@ def data_loss(
     return (weights * each).sum()
 
 
-def grouped_loss(
-    logits: Float[Tensor, "seed group token"],
-    targets: Float[Tensor, "#seed group token"],
-    loss: Loss,
-) -> tuple[Float[Tensor, " seed"], Float[Tensor, "seed group token"]]:
-    """Σ_g Σ_i y_gi ℓ(z_g, e_i) per seed, and its gradient by the logits. With n_g = Σ_i y_gi:
-
-    cross-entropy   n_g lse(z_g) - y_g·z_g              gradient n_g softmax(z_g) - y_g
-    squared         n_g ‖z_g‖² - 2 y_g·z_g + n_g        gradient 2 (n_g z_g - y_g)
-    """
-    n = targets.sum(-1, keepdim=True)
-    fit = (targets * logits).sum((1, 2))
-    if loss == "squared":
-        scaled = n * logits
-        return (scaled * logits).sum((1, 2)) - 2 * fit + n.sum((1, 2)), (scaled - targets).mul_(2)
-    top = logits.amax(-1, keepdim=True)
-    exponential = (logits - top).exp_()
-    total = exponential.sum(-1, keepdim=True)
-    value = (n * (total.log() + top)).sum((1, 2)) - fit
-    return value, exponential.mul_(n / total).sub_(targets)
-
-
 class TopicTransformer(nn.Module):
     """Z = W_E X̃;  X̂ = W_pred W_V Z A + b_pred;  A = softmax over keys of (W_K Z)ᵀ(W_Q Z)/√d_a (Knowls 1-5).
 
@@ -79,10 +54,6 @@ class TopicTransformer(nn.Module):
     def weights(self) -> dict[str, Tensor]:
         """Every matrix by name, frozen ones too; detached, sharing memory."""
         return {name: value.detach() for name, value in self.state_dict(keep_vars=True).items()}
-
-    def trainable(self) -> dict[str, nn.Parameter]:
-        """What an optimiser may move, by name."""
-        return dict(self.named_parameters())
 
     def forward(self, batch: MaskedBatch) -> Float[Tensor, "batch position token"]:
         """The prediction X̂ at every position."""

@@ -4,7 +4,8 @@ Independent yes-or-no draws, many at a time: drawing is most of the cost of a tr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -84,7 +85,6 @@ class DocumentLaw:
     topics_per_document: int | None = None
     length: int | tuple[int, int] = (100, 150)
     linked: float = 0.0
-    _table: "_WordTable" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tau, T = self.topics_per_document, self.topic_model.num_topics
@@ -95,7 +95,10 @@ class DocumentLaw:
         shortest, longest = self.length_range
         if not 1 <= shortest <= longest:
             raise InputError("impossible document length", received=self.length, expected="1 <= shortest <= longest")
-        object.__setattr__(self, "_table", _WordTable(self.topic_model.phi))
+
+    @cached_property
+    def _table(self) -> "_WordTable":
+        return _WordTable(self.topic_model.phi)
 
     @property
     def length_range(self) -> tuple[int, int]:
@@ -114,7 +117,13 @@ class DocumentLaw:
 
     def proportions(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """θ, float64 [document topic], rows sum to 1."""
-        theta = self._unlinked(rng, count)
+        tau, T = self.topics_per_document, self.topic_model.num_topics
+        if tau is None:
+            theta = rng.dirichlet(self.topic_model.alpha, count)
+        else:
+            theta = np.zeros((count, T))
+            chosen = rng.random((count, T)).argpartition(tau - 1, axis=1)[:, :tau]
+            np.put_along_axis(theta, chosen, 1 / tau, axis=1)
         if self.linked:
             together = np.flatnonzero(rng.random(count) < self.linked)
             theta[together] = theta[together] @ self._partners()
@@ -131,15 +140,6 @@ class DocumentLaw:
         pair = np.arange(T) // 2
         together = (pair[:, None] == pair).astype(np.float64)
         return np.asarray(together / together.sum(axis=1))
-
-    def _unlinked(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        if self.topics_per_document is None:
-            return rng.dirichlet(self.topic_model.alpha, count)
-        tau, T = self.topics_per_document, self.topic_model.num_topics
-        theta = np.zeros((count, T))
-        chosen = rng.random((count, T)).argpartition(tau - 1, axis=1)[:, :tau]
-        np.put_along_axis(theta, chosen, 1 / tau, axis=1)
-        return theta
 
     def draw(self, rng: np.random.Generator, count: int) -> Documents:
         """`count` fresh documents."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -135,7 +134,7 @@ class Masking:
     p_mask: float
     p_correct: float
     p_random: float
-    weighting: Literal["document", "token"] = "document"
+    weighting: Weighting = "document"
     specials: bool = False
     hide_selected: bool = False
 
@@ -160,7 +159,7 @@ class Masking:
         """Corrupt documents once and lay them out in random order."""
         return self.lay_out(rng, documents, self.corrupt(rng, documents))
 
-    def corrupt(self, rng: np.random.Generator, documents: Documents) -> "Corruption":
+    def corrupt(self, rng: np.random.Generator, documents: Documents) -> Corruption:
         """What is selected, and what it shows instead."""
         owner = documents.owner()
         at = self._select(rng, documents, owner)
@@ -171,7 +170,7 @@ class Masking:
         shown[replaced] = rng.integers(1, documents.vocabulary_size + 1, len(replaced))
         return Corruption(at, owner[at], shown, labels, owner)
 
-    def lay_out(self, rng: np.random.Generator, documents: Documents, corruption: "Corruption") -> MaskedBatch:
+    def lay_out(self, rng: np.random.Generator, documents: Documents, corruption: Corruption) -> MaskedBatch:
         """Corrupted documents as a table, each in a random order drawn from `rng`."""
         size, owner, edge = documents.vocabulary_size, corruption.owner, int(self.specials)
         shown = documents.words.copy()

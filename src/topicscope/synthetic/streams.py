@@ -1,6 +1,6 @@
 """Where training data come from: fresh, fixed, counted or exact. Each stream resumes to the same numbers."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -16,42 +16,11 @@ _DOCUMENTS_AHEAD = 960
 _ENTRIES_AHEAD = 100_000  # of the table [document token]
 
 
-@runtime_checkable
-class BatchStream(Protocol):
+class BatchStream:
     """One seed's data. `next_counts` takes the next batch as counts, `next_batch` takes it as tokens.
 
-    has_tokens: whether there are tokens at all; without them only the reduced model can be trained.
     num_tokens: D, the number of token types. `state` is JSON-able; `restore` continues from it exactly.
     """
-
-    has_tokens: bool
-
-    @property
-    def num_tokens(self) -> int:
-        """D."""
-        ...
-
-    def next_batch(self) -> MaskedBatch:
-        """The next batch as tokens; InputError where there are none."""
-        ...
-
-    def next_counts(self, *, by_query: bool) -> TokenCounts:
-        """The next batch as counts."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs."""
-        ...
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue as the stream that gave `state` would have."""
-        ...
-
-
-class _Stream:
-    """What the streams share: the generator and its state."""
-
-    has_tokens = True
 
     def __init__(self, vocabulary_size: int, masking: Masking, seed: int) -> None:
         self.masking = masking
@@ -59,7 +28,7 @@ class _Stream:
         self._rng = np.random.default_rng(seed)
 
     def next_batch(self) -> MaskedBatch:
-        """Refused: there are no tokens."""
+        """The next batch as tokens; refused where there are none, so that only the reduced model can be trained."""
         raise InputError(
             "these data exist only as counts",
             received=type(self).__name__,
@@ -71,15 +40,15 @@ class _Stream:
         return count_tokens(self.next_batch(), self.num_tokens, self.masking.weighting, by_query=by_query)
 
     def state(self) -> dict[str, Any]:
-        """The generator's state."""
+        """What `restore` needs: the generator's state."""
         return {"rng": self._rng.bit_generator.state}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Set the generator's state."""
+        """Continue as the stream that gave `state` would have."""
         self._rng.bit_generator.state = state["rng"]
 
 
-class FreshDocuments(_Stream):
+class FreshDocuments(BatchStream):
     """New documents and new masks every step.
 
     Small batches are drawn several at a time, since numpy's calls cost more than its numbers. The documents are the
@@ -139,7 +108,7 @@ class FreshDocuments(_Stream):
         return self._read - 1
 
 
-class FixedDocuments(_Stream):
+class FixedDocuments(BatchStream):
     """A saved set with its masks as they are.
 
     batch_size None: all documents at every step. Otherwise epochs in a new random order each; the rest of an epoch that
@@ -188,10 +157,8 @@ class FixedDocuments(_Stream):
         self._at, self.skipped = state["at"], state["skipped"]
 
 
-class SampledCounts(_Stream):
+class SampledCounts(BatchStream):
     """New long documents every step, drawn as counts."""
-
-    has_tokens = False
 
     def __init__(self, law: DocumentLaw, masking: Masking, batch_size: int, seed: int = 0) -> None:
         super().__init__(law.vocabulary_size, masking, seed)
@@ -202,10 +169,8 @@ class SampledCounts(_Stream):
         return sampled_counts(self._rng, self.law, self.masking, self.batch_size, by_query=by_query)
 
 
-class Population(_Stream):
+class Population(BatchStream):
     """Infinite documents, every τ-subset of topics at every step: no sampling noise."""
-
-    has_tokens = False
 
     def __init__(self, topic_model: TopicModel, topics_per_document: int, masking: Masking) -> None:
         super().__init__(len(topic_model.vocabulary), masking, 0)
