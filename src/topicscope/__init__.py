@@ -74,7 +74,7 @@ def load(folder: str | Path) -> Any:
         raise InputError(
             "no saved result",
             received=str(folder),
-            expected="a folder that a command of topicscope wrote with --out, holding one of " + ", ".join(_RECORDS),
+            expected="a folder that `topicscope probe`, `circuits`, `train`, `sweep` or `reproduce` wrote",
             advice="name the folder itself, as it was given to --out",
         )
     return __getattr__(found[0]).load(folder)

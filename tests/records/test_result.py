@@ -121,4 +121,4 @@ def test_load_refuses_another_or_damaged_record(
 def test_load_says_what_it_expects_where_nothing_is(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no saved result") as caught:
         topicscope.load(tmp_path)
-    assert "result.json" in str(caught.value.expected)
+    assert "topicscope probe" in str(caught.value.expected)
