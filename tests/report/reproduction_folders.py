@@ -78,7 +78,7 @@ def make(folder, claims, *, runs=(), arrays=(), quick=True, unfinished=()):
         entries.append(entry)
         finished = {"schema_version": 1, "key": "k", "claim": entry, "evidence": evidence[name], "seconds": 2.0}
         write_json(folder / "finished" / f"{name}.json", finished)
-    write_json(folder / "claims.json", {"schema_version": 1, "claims": entries})
+    write_json(folder / "claims.json", {"schema_version": 1, "kind": "reproduction", "claims": entries})
     sources = {name: about(name) for name in (*claims, *unfinished)}
     options = {"claims": list(sources), "quick": quick, "seeds": SEEDS}
     manifest = Manifest(

@@ -6,7 +6,7 @@ from topicscope.cli.output import print_lines, print_table
 from topicscope.probing.results import ProbeResult
 from topicscope.report import EMBEDDING_COLUMNS, Table, attention_table, embedding_table, paper_table
 
-_WIDTH, _WIDEST = 80, 24  # characters of a terminal, and of one of its columns before it is broken
+_WIDTH, _WIDEST = 78, 24  # characters of a terminal, and of one of its columns before it is broken
 
 
 def show(result: ProbeResult, folder: str) -> None:

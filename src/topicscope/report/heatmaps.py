@@ -370,7 +370,7 @@ def circuit_map(
     circuit: str,
     place: str,
     part: str,
-    threshold: float,
+    threshold: float | None,
     name: str,
     columns: Columns | None = None,
 ) -> PaperFigure:
