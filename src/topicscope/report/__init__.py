@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from topicscope.report.style import save, to_png
     from topicscope.report.sweep_figures import draw_sweep, metric_words
     from topicscope.report.sweep_page import render_sweep
-    from topicscope.report.tables import Table, at_threshold, attention_table, embedding_table, paper_table
+    from topicscope.report.tables import Table, attention_table, embedding_table, paper_table
     from topicscope.report.theory_figures import curves_figure, landscape_figure, stages_figure
     from topicscope.report.training_figures import draw_run
     from topicscope.report.training_page import notebook, render_run
@@ -36,7 +36,6 @@ __all__ = [
     "Differences",
     "ProbeRecord",
     "Table",
-    "at_threshold",
     "attention_table",
     "block_matrix",
     "circuit_map",

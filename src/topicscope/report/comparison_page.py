@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from topicscope.records import write_text
+from topicscope.records import select, write_text
 from topicscope.report.heatmaps import saturation
 from topicscope.report.labels import CONTROL_CI, PART, PERMUTATION_P, THETA, VERDICT, ratio_label
 from topicscope.report.page import Chart, downloads, render_page
@@ -14,7 +14,6 @@ from topicscope.report.probe_page import ProbeRecord, cautions, head_charts, ver
 from topicscope.report.tables import (
     MISSING,
     Table,
-    at_threshold,
     attention_table,
     control_table,
     count,
@@ -103,7 +102,7 @@ def answers_table(probes: Mapping[str, ProbeRecord]) -> Table:
     cells = []
     for name, probe in probes.items():
         headline, heads = probe.record["headline"], probe.heads
-        chosen = at_threshold(heads[heads["part"] == headline["part"]], headline["threshold"])
+        chosen = select(heads[heads["part"] == headline["part"]], headline["threshold"])
         values = chosen[ratio_column(chosen)].dropna()
         cells.append(
             {
@@ -126,7 +125,7 @@ def answers_table(probes: Mapping[str, ProbeRecord]) -> Table:
 
 
 def _saturation(probe: ProbeRecord) -> float:
-    chosen = at_threshold(probe.heads, probe.record["headline"]["threshold"])
+    chosen = select(probe.heads, probe.record["headline"]["threshold"])
     return saturation(chosen[ratio_column(chosen)].to_numpy(dtype=float))
 
 

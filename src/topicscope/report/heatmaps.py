@@ -19,9 +19,10 @@ from matplotlib.ticker import NullLocator
 from matplotlib.transforms import blended_transform_factory
 
 from topicscope.errors import InputError
+from topicscope.records import select
 from topicscope.report.labels import RATIOS
 from topicscope.report.style import CELLS, DIVERGING, STATE, STYLE, WIDTHS, Cells, Columns, PaperFigure, check_columns
-from topicscope.report.tables import at_threshold, count, number, ratio_column, threshold_label
+from topicscope.report.tables import count, number, ratio_column, threshold_label
 
 MOST_SHAPES = 2_000
 # Along a side of a matrix that a page asks by the pointer.
@@ -277,7 +278,7 @@ def head_map(
     Raises:
         InputError: no such part or threshold in `heads`, or another width.
     """
-    chosen = at_threshold(heads[heads["part"] == part], threshold)
+    chosen = select(heads[heads["part"] == part], threshold)
     if chosen.empty:
         known = heads[["part", "threshold"]].drop_duplicates().to_records(index=False).tolist()
         raise InputError("no heads to draw", received=(part, threshold), expected=f"one of {known}")
@@ -382,7 +383,7 @@ def circuit_map(
         InputError: no such rows in `heads`, or another width.
     """
     where = (heads["circuit"] == circuit) & (heads["place"] == place) & (heads["part"] == part)
-    chosen = at_threshold(heads[where], threshold)
+    chosen = select(heads[where], threshold)
     if chosen.empty:
         known = heads[["circuit", "place", "part", "threshold"]].drop_duplicates().to_records(index=False).tolist()
         raise InputError("no circuits to draw", received=(circuit, place, part, threshold), expected=f"one of {known}")

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from topicscope.errors import InputError
+from topicscope.records import select
 from topicscope.report.heatmaps import Bracket, block_map, brackets, matrix_cells, spread
 from topicscope.report.labels import CONTROL, PAIRS, PAPER, PROFILE, RATIOS
 from topicscope.report.style import (
@@ -27,7 +28,7 @@ from topicscope.report.style import (
     style,
     tidy,
 )
-from topicscope.report.tables import at_threshold, ratio_column, threshold_label
+from topicscope.report.tables import ratio_column, threshold_label
 
 _GREY = "#777777"
 SHARES = [name for name in PROFILE if name not in ("entropy", "distance")]
@@ -83,7 +84,7 @@ def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame) -> None:
             axes.hlines(mean, place - 0.42, place + 0.42, color="#222222", lw=1.6, label=f"{CONTROL}, 95% CI")
             show_values(axes, [place - 0.4], [mean], [f"{CONTROL}, θ = {labels[place]}: {mean:.4g}"])
         # iloc: at most one paper row for a threshold.
-        for value in at_threshold(paper, row["threshold"])["attention_ratio"].iloc[:1]:
+        for value in select(paper, row["threshold"])["attention_ratio"].iloc[:1]:
             axes.plot(place + 0.45, value, "*", color=PAPER, ms=9, ls="none", label="BERT in the paper")
             show_values(axes, [place + 0.45], [value], [f"BERT in the paper, θ = {labels[place]}: {value:.4g}"])
     for number, (name, ratio) in enumerate(shown):
@@ -118,9 +119,9 @@ def controls(
     rows: `ProbeResult.table()`; controls: `ProbeResult.controls`. Data: measure, source ("measured" or "control"),
     control_seed, value, low, high.
     """
-    measured = at_threshold(rows[(rows["source"] == "measured") & (rows["part"] == part)], threshold)
+    measured = select(rows[(rows["source"] == "measured") & (rows["part"] == part)], threshold)
     _need(len(measured), "ratios", (part, threshold))
-    random = at_threshold(controls[controls["part"] == part], threshold) if len(controls) else controls
+    random = select(controls[controls["part"] == part], threshold) if len(controls) else controls
     data = pd.DataFrame([*_measured(measured.iloc[0]), *_random(random)])
     names = list(dict.fromkeys(data["measure"][data["source"] == "measured"]))
     with paper_figure(columns, 1.1 + 0.28 * len(names)) as figure:
@@ -185,7 +186,7 @@ def coverage(counts: Mapping[str, Any], *, part: str, threshold: float | None, c
     ]
     pairs = pd.DataFrame(counts.get("pairs", []))
     if len(pairs):
-        pairs = at_threshold(pairs[pairs["part"] == part].assign(threshold=pairs["threshold"].astype(float)), threshold)
+        pairs = select(pairs[pairs["part"] == part].assign(threshold=pairs["threshold"].astype(float)), threshold)
         steps += [(f"pairs: {label}", "pairs", pairs[name].mean()) for name, label in PAIRS.items()]
     data = pd.DataFrame([s for s in steps if s[2] is not None], columns=["step", "kind", "count"])
     _need(len(data), "coverage", "no counts")
@@ -228,7 +229,7 @@ def profile(
     Raises:
         InputError: no such head, or heads that were not profiled.
     """
-    chosen = at_threshold(heads[heads["part"] == part], threshold)
+    chosen = select(heads[heads["part"] == part], threshold)
     one = chosen[(chosen["layer"] == layer) & (chosen["head"] == head)]
     names = [name for name in SHARES if name in chosen and bool(chosen[name].notna().any())]
     _need(len(one) and len(names), "profile", (part, threshold, layer, head))

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from topicscope.errors import InputError
-from topicscope.records import dump_json, read_json, read_npz
+from topicscope.records import dump_json, read_json, read_npz, select
 from topicscope.report import tables
 from topicscope.report.heatmaps import head_map
 from topicscope.report.labels import PROFILE, RATIOS
@@ -20,7 +20,6 @@ from topicscope.report.page import Chart, downloads, render_page
 from topicscope.report.probe_figures import block_matrix, coverage, ratio_figure, similarity_histogram
 from topicscope.report.tables import (
     MISSING,
-    at_threshold,
     interval,
     number,
     ratio_column,
@@ -344,7 +343,7 @@ def head_charts(
     """
     charts = []
     for part in dict.fromkeys(heads["part"]):
-        chosen = at_threshold(heads[heads["part"] == part], threshold)
+        chosen = select(heads[heads["part"] == part], threshold)
         if chosen.empty:
             continue
         title = f"{name}: same-topic / different-topic attention"
@@ -372,7 +371,7 @@ def head_data(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, Any]:
 
     record: result.json; heads: heads.csv. Sentences are kept once; heads name theirs by its place.
     """
-    chosen = at_threshold(heads, record["headline"]["threshold"])
+    chosen = select(heads, record["headline"]["threshold"])
     panel = {name: f"ratio, {ratio.label}" for name, ratio in RATIOS.items()}
     panel |= {
         "mean_same": "mean attention × L/100, same topic",
@@ -415,7 +414,7 @@ def head_data(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, Any]:
 
 def head_choices(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
     """For each part its heads by key and words, those with the highest ratio first."""
-    chosen = at_threshold(heads, record["headline"]["threshold"])
+    chosen = select(heads, record["headline"]["threshold"])
     found: dict[str, list[tuple[str, str]]] = {}
     for part, rows in chosen.groupby("part", sort=False):
         column = ratio_column(rows)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from topicscope.records import select
 from topicscope.report import labels
 from topicscope.report.labels import PART, RATIOS, THETA
 
@@ -105,13 +105,6 @@ def _decimals(size: float) -> int:
 
 def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def at_threshold(table: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
-    """Rows of one threshold; None and NaN mean the rows without one (topics from a labelled word list)."""
-    if threshold is None or math.isnan(threshold):
-        return table[table["threshold"].isna()]
-    return table[np.isclose(table["threshold"], threshold, rtol=1e-9, atol=0.0)]
 
 
 def threshold_label(threshold: float | None) -> str:
@@ -255,7 +248,7 @@ def embedding_table(rows: Sequence[Row]) -> Table:
 
 def heads_table(heads: pd.DataFrame, part: str, threshold: float | None, number_of_rows: int = 10) -> Table:
     """The heads with the highest ratio of one part and threshold."""
-    chosen = at_threshold(heads[heads["part"] == part], threshold)
+    chosen = select(heads[heads["part"] == part], threshold)
     column = ratio_column(chosen)
     best = chosen.dropna(subset=[column]).nlargest(number_of_rows, column).to_dict(orient="records")
     kind = "" if column == "attention_ratio" else ", position-corrected"
