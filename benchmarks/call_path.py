@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -96,7 +97,11 @@ def measure() -> dict[str, list[tuple[str, str]]]:
     with tempfile.TemporaryDirectory() as folder:
         for name, arguments in commands(Path(folder)).items():
             done = subprocess.run(
-                [sys.executable, __file__, "--run", json.dumps(arguments)], capture_output=True, text=True, check=False
+                [sys.executable, __file__, "--run", json.dumps(arguments)],
+                env=os.environ | {"TOPICSCOPE_CACHE": f"{folder}/cache"},  # nothing from an earlier run
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if done.returncode:
                 raise SystemExit(done.stderr)
