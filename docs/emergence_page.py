@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 from models_page import table  # noqa: E402 - only found from here on
 
 from topicscope.monitoring import CheckpointSeries, MonitorHistory, Onset, find_stages, onset  # noqa: E402
-from topicscope.records import load_run, read_json  # noqa: E402
+from topicscope.records import RunRecord, read_json  # noqa: E402
 
 PAGE, IMAGES = ROOT / "docs" / "emergence.md", ROOT / "docs" / "images"
 RUNS = (
@@ -124,7 +124,7 @@ def setting(history: MonitorHistory, said: dict[str, Any]) -> str:
 
 def laboratory(folder: Path) -> str:
     """When stage one ended and stage two began in the one-layer model."""
-    (found,) = load_run(folder).summary["stages"]
+    (found,) = RunRecord.load(folder).summary["stages"]
     return (
         f"W_V had covered 90 % of its way by step {found['k1']}, W_K or W_Q had moved by 10 % at step {found['k2']}: "
         f"{found['ratio']:.0f} times later."

@@ -12,7 +12,7 @@ import pytest
 from lab.laboratory import stopped_run
 from topicscope.errors import InputError
 from topicscope.lab import Checkpoint, load_checkpoint, make_recipe, save_checkpoint, train
-from topicscope.records import load_run
+from topicscope.records import RunRecord
 from topicscope.records.files import HALF_WRITTEN
 
 # One process imports torch and forks a child for each attempt, so that kills are cheap; it has no threads.
@@ -88,7 +88,7 @@ def assert_same(found, expected) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_killed_at_random_moments(name, tmp_path) -> None:
     recipe = make_recipe(RUNS[name])
-    expected = load_run(train(recipe, seeds=2, out=tmp_path / "whole") and tmp_path / "whole")
+    expected = RunRecord.load(train(recipe, seeds=2, out=tmp_path / "whole") and tmp_path / "whole")
     seed = int.from_bytes(os.urandom(4), "big")
     arguments = [json.dumps(RUNS[name]), str(tmp_path / "broken"), "0.8", str(seed)]
     output = subprocess.run(
@@ -97,7 +97,7 @@ def test_killed_at_random_moments(name, tmp_path) -> None:
     outcome = json.loads(output.stdout)
     assert outcome["status"] == 0, output.stderr
     assert outcome["kills"] >= 2, f"too quick to be killed (moments of seed {seed})"
-    assert_same(load_run(tmp_path / "broken"), expected)
+    assert_same(RunRecord.load(tmp_path / "broken"), expected)
     assert {path.name for path in (tmp_path / "broken").iterdir()} == FINISHED
 
 

@@ -49,7 +49,6 @@ from topicscope.records import (
     RunRecord,
     describe_environment,
     growing_run,
-    load_run,
     now,
     output_path,
     write_json,
@@ -137,7 +136,7 @@ def finished_run(recipe: Recipe, seeds: int, inputs: dict[str, str], folder: Pat
         clear_after_kill(folder)
     if not (folder / SUMMARY).is_file():
         return None
-    record = load_run(folder)
+    record = RunRecord.load(folder)
     check_same(folder, recipe, seeds, record.config, record.summary["seeds"])
     check_inputs(folder, inputs, record.manifest.sources.get("inputs", {}))
     remove_checkpoint(folder)  # in case the run was killed after its last word

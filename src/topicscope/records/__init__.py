@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         SUMMARY,
         WEIGHTS,
         RunRecord,
-        load_run,
     )
     from topicscope.records.threshold import select, threshold_cell, threshold_of
     from topicscope.records.unfinished import UnfinishedRun, growing_run, unfinished_run
@@ -112,7 +111,6 @@ __all__ = [
     "growing_run",
     "inside",
     "kind_of",
-    "load_run",
     "local_file",
     "name_of",
     "now",

@@ -160,9 +160,6 @@ class RunRecord(Result):
         )
 
 
-load_run = RunRecord.load
-
-
 def _versioned(path: Path) -> dict[str, Any]:
     document = read_json(path)
     found = document.get("schema_version") if isinstance(document, dict) else None

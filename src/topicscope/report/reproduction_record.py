@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.records import RunRecord, load_run, read_json, read_npz
+from topicscope.records import RunRecord, read_json, read_npz
 
 SCHEMA_VERSION = 1
 Row = Mapping[str, Any]
@@ -49,7 +49,7 @@ class ReproductionRecord:
         for entry in self.evidence(claim):
             path = self.folder / "runs" / entry["path"]
             if path.is_dir() and entry["path"] not in found:
-                found[entry["path"]] = (entry, load_run(path))
+                found[entry["path"]] = (entry, RunRecord.load(path))
         return list(found.values())
 
     def arrays(self, claim: str) -> list[tuple[Entry, dict[str, np.ndarray]]]:
