@@ -52,6 +52,7 @@ _RECORDS = {
     "claims.json": "Reproduction",
     "comparison.json": "Comparison",
     "topic_structure.jsonl": "MonitorHistory",
+    "recipe.json": "RunRecord",  # an unfinished one, which its class explains
 }
 
 __all__ = [*_HOME, "InputError", "__version__", "load"]  # noqa: PLE0604
@@ -67,9 +68,10 @@ def load(folder: str | Path) -> Any:
     """Read any result from the folder that `save` or `--out` wrote.
 
     Raises:
-        InputError: no result there, or one that is damaged or of another version.
+        InputError: no result there, one that is damaged or of another version, or a URL.
     """
-    found = [name for record, name in _RECORDS.items() if (Path(folder) / record).is_file()]
+    place = import_module("topicscope.records").result_path(folder)
+    found = [name for record, name in _RECORDS.items() if (place / record).is_file()]
     if not found:
         raise InputError(
             "no saved result",
@@ -77,7 +79,7 @@ def load(folder: str | Path) -> Any:
             expected="a folder that `topicscope probe`, `circuits`, `train`, `sweep` or `reproduce` wrote",
             advice="name the folder itself, as it was given to --out",
         )
-    return __getattr__(found[0]).load(folder)
+    return __getattr__(found[0]).load(place)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,7 @@
 """`topicscope probe` from outside: what it reads, writes, prints, and does again alike."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -80,7 +81,8 @@ def test_the_terminal_shows_the_answer_the_tables_and_the_papers_rows(
     document = result(out)
     row = document["table"][0]
     assert shown.startswith(document["headline"]["text"])
-    assert f"{row['attention_ratio']:.3f} ±{row['attention_ratio_se']:.3f}" in shown
+    decimals = 1 - math.floor(math.log10(row["attention_ratio_se"]))  # two digits of the error
+    assert f"{row['attention_ratio']:.{decimals}f}\u00a0±\u00a0{row['attention_ratio_se']:.{decimals}f}" in shown
     assert f"{row['embedding_cosine_raw_difference']:.3g}" in shown
     assert "Li, Li & Risteski 2023" in shown
     assert f"report: {out / 'report.html'}\n" in shown

@@ -41,7 +41,7 @@ def test_table_is_mean_and_sample_deviation_over_seeds(record) -> None:
 
 
 def test_an_unfinished_or_damaged_folder_is_refused(record, tmp_path) -> None:
-    with pytest.raises(InputError, match="no such run"):
+    with pytest.raises(InputError, match="no saved result"):
         topicscope.load(tmp_path / "none")
     folder = record.save(tmp_path / "run")
     (folder / "weights.safetensors").write_bytes(b"\x00" * 9)

@@ -70,7 +70,7 @@ class Layout:
 
         def is_own(name: str, known: Iterable[str], pattern: re.Pattern[str]) -> bool:
             whole = "/".join(map(whole_name, name.split("/")))
-            return whole in known or whole in (CONTENTS, LOCK) if names is not None else bool(pattern.fullmatch(whole))
+            return whole in known if names is not None else bool(pattern.fullmatch(whole))
 
         def walk(here: Path, prefix: str) -> None:
             with os.scandir(here) as entries:
@@ -82,7 +82,7 @@ class Layout:
                     walk(path, f"{name}/")
                 elif (
                     entry.is_file(follow_symlinks=False)
-                    and is_own(name, names or (), self._files)
+                    and is_own(name, {*(names or ()), CONTENTS, LOCK}, self._files)
                     and (entry.name != LOCK or is_lock(path))
                 ):
                     files.append(path)
