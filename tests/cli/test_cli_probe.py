@@ -81,9 +81,14 @@ def test_the_terminal_shows_the_answer_the_tables_and_the_papers_rows(
     document = result(out)
     row = document["table"][0]
     assert shown.startswith(document["headline"]["text"])
-    decimals = 1 - math.floor(math.log10(row["attention_ratio_se"]))  # two digits of the error
-    assert f"{row['attention_ratio']:.{decimals}f}\u00a0±\u00a0{row['attention_ratio_se']:.{decimals}f}" in shown
-    assert f"{row['embedding_cosine_raw_difference']:.3g}" in shown
+    embeddings = document["embeddings"][0]
+    errors = {
+        "attention_ratio": row["attention_ratio_se"],
+        "embedding_cosine_raw_difference": embeddings["difference_se"],
+    }
+    for name, error in errors.items():
+        decimals = 1 - math.floor(math.log10(error))  # two digits of the error
+        assert f"{row[name]:.{decimals}f} ± {error:.{decimals}f}" in shown
     assert "Li, Li & Risteski 2023" in shown
     assert f"report: {out / 'report.html'}\n" in shown
     assert all(f"warning: {warning}"[:60] in shown for warning in document["warnings"])
