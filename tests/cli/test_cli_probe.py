@@ -89,7 +89,7 @@ def test_the_terminal_shows_the_answer_the_tables_and_the_papers_rows(
     for name, error in errors.items():
         decimals = 1 - math.floor(math.log10(error))  # two digits of the error
         assert f"{row[name]:.{decimals}f} ± {error:.{decimals}f}" in shown
-    assert "Li, Li & Risteski 2023" in shown
+    assert "Li, Li and Risteski, 2023" in shown
     assert f"report: {out / 'report.html'}\n" in shown
     assert all(f"warning: {warning}"[:60] in shown for warning in document["warnings"])
 

@@ -1,12 +1,13 @@
 """What `topicscope probe` prints: the answer, the tables of the page, the paper's rows and the warnings."""
 
 from collections.abc import Iterator
+from shutil import get_terminal_size
 
 from topicscope.cli.output import print_lines, print_table
 from topicscope.probing.results import ProbeResult
 from topicscope.report import EMBEDDING_COLUMNS, Table, attention_table, embedding_table, paper_table
 
-_WIDTH, _WIDEST = 78, 24  # characters of a terminal, and of one of its columns before it is broken
+_WIDTH, _WIDEST = 78, 24  # characters of a terminal of unknown width, and of a column before it is broken
 
 
 def show(result: ProbeResult, folder: str) -> None:
@@ -45,9 +46,10 @@ def _blocks(table: Table) -> Iterator[Table]:
     ]
     widths = [min(max(len(word) for words in column for word in words), _WIDEST) + 3 for column in columns]
     names, start = list(table.columns[: table.row_headers]), sum(widths[: table.row_headers])
+    terminal = get_terminal_size((_WIDTH, 24)).columns
     shown, width = list(names), start
     for name, wide in zip(table.columns[len(names) :], widths[len(names) :], strict=True):
-        if width + wide > _WIDTH and len(shown) > len(names):
+        if width + wide > terminal and len(shown) > len(names):
             yield table.only(*shown)
             shown, width = list(names), start
         shown.append(name)

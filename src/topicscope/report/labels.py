@@ -113,7 +113,7 @@ SAME_PAIRS, DIFFERENT_PAIRS = "same-topic pairs", "different-topic pairs"
 EMBEDDING, KIND, Z = "embedding", "kind", "z"
 SAME, DIFFERENT, DIFFERENCE, QUOTIENT = "S (same topic)", "D (different topics)", "S − D", "S/D"
 
-EMBEDDING_COLUMNS = (EMBEDDING, KIND, THETA, SAME, DIFFERENT, Z, VERDICT)
+EMBEDDING_COLUMNS = (EMBEDDING, KIND, THETA, SAME, DIFFERENT, DIFFERENCE, Z, VERDICT)
 """Of the table of embeddings, those for which a terminal has room."""
 
 
