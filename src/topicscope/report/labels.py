@@ -9,7 +9,8 @@ from dataclasses import dataclass
 # Okabe-Ito colors: told apart with every common color blindness, readable on white and on dark.
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 GREY = "#888888"
-MEASURED, THEORY, PAPER, RANDOM = BLUE, ORANGE, "#000000", GREY
+MEASURED, THEORY, PAPER = BLUE, ORANGE, "#000000"
+RANDOM, RANDOM_MEAN = "#777777", "#222222"  # random weights: each of them and their interval, their mean
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from topicscope.errors import InputError
 from topicscope.records import select
 from topicscope.report.heatmaps import Bracket, block_map, brackets, matrix_cells, spread
-from topicscope.report.labels import CONTROL, PAIRS, PAPER, PROFILE, RATIOS
+from topicscope.report.labels import CONTROL, GREY, PAIRS, PAPER, PROFILE, RANDOM, RANDOM_MEAN, RATIOS
 from topicscope.report.style import (
     LINES,
     STYLE,
@@ -30,7 +30,6 @@ from topicscope.report.style import (
 )
 from topicscope.report.tables import ratio_column, threshold_label
 
-_GREY = "#777777"
 SHARES = [name for name in PROFILE if name not in ("entropy", "distance")]
 
 
@@ -79,9 +78,9 @@ def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame) -> None:
     for place, (_, row) in enumerate(rows.iterrows()):
         low, high, mean = (float(row.get(f"{control}{end}", math.nan)) for end in ("_low", "_high", ""))
         if math.isfinite(low):
-            axes.fill_between([place - 0.42, place + 0.42], low, high, color="#999999", alpha=0.45, lw=0)
+            axes.fill_between([place - 0.42, place + 0.42], low, high, color=RANDOM, alpha=0.35, lw=0)
         if math.isfinite(mean):
-            axes.hlines(mean, place - 0.42, place + 0.42, color="#222222", lw=1.6, label=f"{CONTROL}, 95% CI")
+            axes.hlines(mean, place - 0.42, place + 0.42, color=RANDOM_MEAN, lw=1.6, label=f"{CONTROL}, 95% CI")
             show_values(axes, [place - 0.4], [mean], [f"{CONTROL}, θ = {labels[place]}: {mean:.4g}"])
         # iloc: at most one paper row for a threshold.
         for value in select(paper, row["threshold"])["attention_ratio"].iloc[:1]:
@@ -136,7 +135,7 @@ def controls(
             left.errorbar(row["value"], place, xerr=half, fmt="o", ms=4, capsize=2.5, lw=1.1, color=LINES[0][0])
             values = one["value"][one["source"] == "control"].to_numpy(dtype=float)
             for axes in panels:
-                axes.plot(values, np.full(len(values), place), "|", color=_GREY, ms=8, mew=1.0)
+                axes.plot(values, np.full(len(values), place), "|", color=RANDOM, ms=8, mew=1.0)
         for axes in panels:
             axes.axvline(1.0, color="#555555", lw=0.8, ls="--")
             axes.locator_params(axis="x", nbins=4)
@@ -146,7 +145,7 @@ def controls(
         left.set_yticks(range(len(names)), [RATIOS[name].label for name in names])
         for axes in panels[1:]:
             axes.set_title(f"{CONTROL} alone")
-        handles = [left.plot([], [], "o", ms=4, color=LINES[0][0])[0], left.plot([], [], "|", ms=8, color=_GREY)[0]]
+        handles = [left.plot([], [], "o", ms=4, color=LINES[0][0])[0], left.plot([], [], "|", ms=8, color=RANDOM)[0]]
         figure.legend(handles, ["measured, 95% CI", CONTROL], loc="outside lower center", ncols=2)
     return data, figure
 
@@ -245,7 +244,7 @@ def profile(
         axes = figure.subplots()
         places = np.arange(len(names))
         axes.hlines(places, data["least"], data["largest"], color="#c8c8c8", lw=5, label="all heads")
-        axes.plot(data["median"], places, "|", color=_GREY, ms=9, mew=1.4, label="their median")
+        axes.plot(data["median"], places, "|", color=GREY, ms=9, mew=1.4, label="their median")
         axes.plot(data["value"], places, "o", color=LINES[1][0], ms=5, label=f"layer {layer}, head {head}")
         axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(-0.02, 1.02), xlabel="share")
         axes.set_yticks(places, [PROFILE[name] for name in names])
