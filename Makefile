@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 # One process a core and one thread a process: many small models train and run in the tests.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
-.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-docs test-long golden test-golden test-golden-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival emergence lint bench clean
+.PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-types test-docs test-long golden test-golden test-golden-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival emergence lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'topicscope needs Python >= 3.11')"
@@ -52,6 +52,10 @@ docs: $(STAMP)
 
 test: $(STAMP)
 	$(PYTEST) $(ARGS)
+
+# The same tests with the shapes and types of every call checked, which takes about twice as long.
+test-types: $(STAMP)
+	$(PYTEST) --jaxtyping-packages=topicscope,beartype.beartype $(ARGS)
 
 # The code in README, docs and notebooks.
 test-docs: $(STAMP)
