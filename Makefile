@@ -67,16 +67,21 @@ test-long: $(STAMP)
 # What topicscope computes, says and writes is compared with the commit in tests/golden/BASE, exactly: two recordings side
 # by side, the older of which is kept under build/. What may differ is in tests/golden/EXPECTED_CHANGES.md.
 GOLDEN = PYTHONPATH=tests:src $(BIN)/python -m golden.check
+# What the base commit imports beside what the present code needs.
+OF_BASE = $(BIN)/python -m pip install --quiet plotly==7.1.0
 test-golden: $(STAMP)
+	$(OF_BASE)
 	$(GOLDEN) $(ARGS)
 
 # With `reproduce --quick`, which takes minutes.
 test-golden-long: $(STAMP)
+	$(OF_BASE)
 	$(GOLDEN) --long $(ARGS)
 
 # The committed values in tests/golden/values, for checkouts without the base commit. They belong to that commit: never
 # record them anew to make a comparison pass.
 golden: $(STAMP)
+	$(OF_BASE)
 	$(GOLDEN) --write
 
 # A small Ray cluster on this machine; one process, since all its tests share it.
