@@ -81,3 +81,12 @@ def test_what_cannot_be_reported_is_said(folder: Path, tmp_path: Path, capsys: p
     ]:
         assert run(["report", *map(str, arguments)]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_history_has_no_page_and_says_how_it_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run_line = '{"kind": "run", "schema_version": 1, "start_step": 0, "model": {"name": "m"}}\n'
+    (tmp_path / "topic_structure.jsonl").write_text(run_line)
+    assert run(["report", str(tmp_path)]) == 2
+    assert "no page for a history" in capsys.readouterr().err
+    assert run(["report", str(tmp_path), str(tmp_path)]) == 2
+    assert "only results of probes" in capsys.readouterr().err

@@ -14,7 +14,8 @@ from topicscope import load
 from topicscope.cli.options import OutFile, ResultFolder
 from topicscope.cli.output import print_json, print_lines
 from topicscope.errors import InputError
-from topicscope.probing.results import compare
+from topicscope.probing.results import ProbeResult, compare
+from topicscope.records import Result
 from topicscope.report import Differences, write_comparison
 
 _GENERATOR = b'<meta name="generator" content="topicscope">'
@@ -44,15 +45,25 @@ def report(
         raise InputError("the page is a folder", received=str(out), expected="--out FILE, a name that ends in .html")
     if out is not None:
         _require_own_page(out)
+    results = {folder: load(folder) for folder in folders}
     if len(folders) > 1:
-        others = {str(folder): kind for folder in folders if (kind := load(folder).kind) != "probe"}
+        others = [str(folder) for folder, result in results.items() if not isinstance(result, ProbeResult)]
         if others:
             raise InputError("only results of probes stand side by side", received=others, expected="folders of probe")
         page = out or Path("comparison.html")
-        _require_own_page(page)
+        if out is None:
+            _require_own_page(page)
         write_comparison(folders, page, _differences(folders))
     else:
-        page = load(folders[0]).report(out)
+        (result,) = results.values()
+        if not isinstance(result, Result):
+            raise InputError(
+                "there is no page for a history",
+                received=str(folders[0]),
+                expected="a folder that `topicscope probe`, `train`, `sweep` or `reproduce` wrote",
+                advice='draw it in Python: topicscope.load(DIR).plot("emergence")',
+            )
+        page = result.report(out)
     if json:
         print_json({"page": str(page)})
     else:

@@ -18,15 +18,13 @@ _PAUSE_S = 0.2  # between looks at a lock that is waited for
 
 
 @contextmanager
-def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[None]:
     """Hold `folder`/lock while the block runs; the folder must exist, and the block may remove it.
-
-    wait: until another run lets go of it, however long that takes; else it is refused. See `locked_file`.
 
     Raises:
         InputError: another run holds the lock; names its process, machine and start. Or the file is no lock.
     """
-    with locked_file(folder / LOCK, wait=wait) as stream:
+    with locked_file(folder / LOCK) as stream:
         if not is_lock(folder / LOCK):
             raise InputError(
                 "a file is in the way that topicscope did not write",
@@ -54,7 +52,7 @@ def locked_file(path: Path, *, wait: bool = False) -> Iterator[IO[str]]:
     """Open a file to read and append, making it unless it is there, and hold it while the block runs.
 
     The system's own lock on an open file is used, which a killed process cannot leave behind; what the file holds is up
-    to the caller. A second run is refused in whichever process or thread it is.
+    to the caller. A second run is refused in whichever process or thread it is, unless it is to `wait`.
 
     Raises:
         InputError: another run holds the file, and `wait` is false; or it cannot be locked.
