@@ -164,6 +164,17 @@ def test_files_of_the_user_in_the_work_are_never_removed(tmp_path: Path) -> None
     assert (work / "result" / "notes.txt").read_text() == "mine"
 
 
+def test_fresh_staging_removes_what_a_killed_run_left_and_nothing_else(tmp_path: Path) -> None:
+    with unfinished_run(tmp_path / "run", LAYOUT) as run:
+        staged(run, "shard")
+        assert list(run.fresh_staging().iterdir()) == []
+        (run.staging / "notes.txt").write_text("mine")
+        with pytest.raises(InputError, match=r"(?s)in the way.*notes\.txt"):
+            run.fresh_staging()
+        assert (run.staging / "notes.txt").read_text() == "mine"
+        run.keep = True
+
+
 def test_two_holders_of_one_lock(tmp_path: Path) -> None:
     message = rf"(?s)another run is writing.*process {os.getpid()} on .*since 20"
     with folder_lock(tmp_path):

@@ -50,8 +50,20 @@ class UnfinishedRun:
             )
 
     def fresh_staging(self) -> Path:
-        """The staging folder, empty: what a killed run left there is removed."""
-        self.layout.remove(self.staging)
+        """The staging folder, empty: what a killed run left there is removed.
+
+        Raises:
+            InputError: there are files that topicscope did not write.
+        """
+        foreign = self.layout.remove(self.staging)
+        if foreign:
+            raise InputError(
+                "files that topicscope did not write are in the way",
+                received=", ".join(foreign[:5]),
+                expected="nothing but the files of an unfinished result",
+                where=str(self.staging),
+                advice="move them away and run the same command with --resume",
+            )
         self.staging.mkdir()
         return self.staging
 
