@@ -1,5 +1,6 @@
 """The reference names every public thing and every option; docstrings come out as what they mean."""
 
+import inspect
 import re
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +9,7 @@ import pytest
 
 import topicscope
 import topicscope.lab
+import topicscope.theory
 from scripts import load_script
 from topicscope.cli import app
 
@@ -33,6 +35,20 @@ def test_every_public_name_is_in_the_reference() -> None:
         "make_recipe",
     }  # a recipe's fields are a table of their own
     assert lab <= documented("training.md") & set(topicscope.lab.__all__)
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    for package in (topicscope, topicscope.lab, topicscope.theory):
+        for name in package.__all__:
+            thing = getattr(package, name)
+            if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+                continue
+            assert inspect.getdoc(thing), name
+            if inspect.isclass(thing):
+                own = [member for member in vars(thing).items() if not member[0].startswith("_")]
+                assert [key for key, value in own if inspect.isfunction(value) and not inspect.getdoc(value)] == [], (
+                    name
+                )
 
 
 def test_every_command_and_option_is_in_the_reference() -> None:
