@@ -222,7 +222,33 @@ def test_bad_input_is_refused_by_name(counted, tmp_path) -> None:
         with pytest.raises(InputError):
             frame.reproduce(out=tmp_path, resume=resume)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="add --resume"):
-        frame.reproduce(out=tmp_path)
     assert counted == []
+
+
+def test_a_result_is_gone_on_with_or_replaced_as_a_whole(counted, tmp_path) -> None:
+    out = tmp_path / "out"
+    frame.reproduce(["first"], out=out)
+    listed = json.loads((out / "files.json").read_text())["files"]
+    assert {"claims.json", "manifest.json", "finished/first.json"} <= set(listed)
+    with pytest.raises(InputError, match=r"add --resume .*--overwrite"):
+        frame.reproduce(["second"], out=out)
+    done = frame.reproduce(["second"], out=out, overwrite=True)
+    assert [result.id for result in done.results] == ["second"]
+    assert not (out / "finished" / "first.json").exists()
+    (out / "mine.txt").write_text("keep me")
+    with pytest.raises(InputError, match="not replaced"):
+        frame.reproduce(["first"], out=out, overwrite=True)
+    assert [name for name, *_ in counted] == ["first", "second"]
+
+
+def test_two_runs_never_write_to_one_folder(monkeypatch, tmp_path) -> None:
+    def measure(context):
+        for more in ({"resume": True}, {"overwrite": True}):
+            with pytest.raises(InputError, match="another run is writing"):
+                frame.reproduce(out=tmp_path / "out", **more)
+        return rows()
+
+    monkeypatch.setattr(frame, "CLAIMS", (make(measure, "first"),))
+    monkeypatch.setattr("topicscope.report.write_reproduction", lambda folder, drawn: None)
+    frame.reproduce(out=tmp_path / "out")
+    assert not (tmp_path / "out" / "lock").exists()

@@ -57,7 +57,7 @@ def test_a_saved_set_resumes_and_a_changed_one_is_refused(tmp_path) -> None:
     stopped_run(recipe(SAVED, tmp_path), tmp_path / "again", 40, seeds=2)
     fixed_set(recipe(DRAWN, seed=5)).save(tmp_path / "set.npz")
     for folder, how in (("run", {}), ("again", {}), ("early", {"checkpoint_every": 1000})):
-        with pytest.raises(InputError, match=r"another data\.file"):
+        with pytest.raises(InputError, match=r"(?s)another one.*inputs\.data\.file"):
             train(recipe(SAVED, tmp_path, **how), seeds=2, out=tmp_path / folder, resume=True)
 
 
@@ -181,7 +181,7 @@ def test_other_topics_on_resumption_are_refused(tmp_path, how) -> None:
     same_weights(whole, train(chosen, out=tmp_path / "run", resume=True, **given))
     chosen, given = begin(PHI[::-1].copy())
     for folder in ("run", "other"):
-        with pytest.raises(InputError, match="was given another"):
+        with pytest.raises(InputError, match="another one"):
             train(chosen, out=tmp_path / folder, resume=True, **given)
 
 

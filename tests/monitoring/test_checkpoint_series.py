@@ -196,7 +196,7 @@ def test_a_stopped_series_goes_on_to_the_same_curve(
     before = first.stat().st_mtime_ns
     with pytest.raises(InputError, match="not empty"):
         whole(place, out)
-    with pytest.raises(InputError, match="another kind"):
+    with pytest.raises(InputError, match="another one"):
         whole(place, out, resume=True, permutations=10)
     resumed = whole(place, out, resume=True)
     assert not resumed.interrupted

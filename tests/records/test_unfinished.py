@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from topicscope.errors import InputError, RunError
-from topicscope.records import LOCK, UnfinishedRun, folder_lock, unfinished_run
+from topicscope.records import LOCK, UnfinishedRun, folder_lock, growing_run, unfinished_run
 from topicscope.records.contents import Layout
 from topicscope.records.files import HALF_WRITTEN
 
@@ -212,3 +212,59 @@ def test_a_lock_whose_file_was_removed_is_not_taken_for_the_new_one(tmp_path: Pa
         (tmp_path / LOCK).unlink()
         with folder_lock(tmp_path):
             assert (tmp_path / LOCK).is_file()
+
+
+def grow(target: Path, error: BaseException, *, done: bool = True, **flags: bool) -> None:
+    """A run that dies where its result grows."""
+    with growing_run(target, LAYOUT, **flags) as run:
+        if done:
+            (run.folder / "record.json").write_text('{"schema_version": 1}')
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("a bad shard")])
+def test_growing_run_keeps_what_is_done_after_any_error(error: BaseException, tmp_path: Path) -> None:
+    with pytest.raises(type(error)):
+        grow(tmp_path / "run", error)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["record.json"]
+    with growing_run(tmp_path / "run", LAYOUT, resume=True) as run:
+        assert run.resumed
+
+
+def test_growing_run_leaves_no_folder_in_which_nothing_was_done(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        grow(tmp_path / "deep" / "run", InputError("no"), done=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_growing_run_takes_a_full_disk_for_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"(?s)could not be written.*--resume"):
+        grow(tmp_path / "run", OSError(errno.ENOSPC, "No space left on device"))
+    assert (tmp_path / "run" / "record.json").is_file()
+
+
+def test_growing_run_holds_its_folder(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    with growing_run(target, LAYOUT) as run:
+        (run.folder / "record.json").write_text('{"schema_version": 1}')
+        for flags in ({"resume": True}, {"overwrite": True}):
+            with pytest.raises(InputError, match="another run is writing"), growing_run(target, LAYOUT, **flags):
+                pass
+    assert not (target / LOCK).exists()
+
+
+@pytest.mark.parametrize("flags", [{}, {"resume": True}, {"overwrite": True}])
+def test_growing_run_starts_where_a_run_was_killed_before_it_wrote(flags: dict[str, bool], tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with folder_lock(tmp_path / "run"):
+        held = (tmp_path / "run" / LOCK).read_text()
+    (tmp_path / "run" / LOCK).write_text(held)  # as a killed process leaves it
+    with growing_run(tmp_path / "run", LAYOUT, **flags) as run:
+        assert not run.resumed
+
+
+def test_growing_run_resumes_only_what_is_of_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep me")
+    with pytest.raises(InputError, match="nothing to resume"), growing_run(tmp_path, LAYOUT, resume=True):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

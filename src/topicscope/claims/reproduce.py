@@ -32,8 +32,8 @@ from topicscope.records import (
     REPRODUCTION,
     Manifest,
     Result,
-    check_output_folder,
     describe_environment,
+    growing_run,
     now,
     output_path,
     read_json,
@@ -118,6 +118,7 @@ def reproduce(
     models: Sequence[str] = (),
     out: Path | str | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> Reproduction:
@@ -128,13 +129,12 @@ def reproduce(
     small-bert, paper for the paper's five, hub names, folders); none means all but the paper's. out: folder for
     claims.json; nothing is written without one. resume: keep the claims finished there, as long as recipes, code and
     options are the same, and go on with the rest; kept ones are part of the result even if they are not named.
+    overwrite: replace an earlier result once this one is whole.
 
     Raises:
         InputError: an unknown claim, fewer than two seeds (a spread needs two), a model folder that is not there, a
             folder with something else in it.
     """
-    from topicscope.report import write_reproduction  # drawn from the folder alone
-
     folder = None if out is None else output_path(out)
     chosen = _choose(claims)
     sources_of(models)
@@ -143,23 +143,38 @@ def reproduce(
         raise InputError("too few seeds", received=seeds, expected="at least 2: the error is the spread over seeds")
     if folder is None and resume:
         raise InputError("resume needs a folder", expected="out")
-    shown = progress or SilentProgress()
-    context = Context(seeds, quick, None if folder is None else folder / RUNS, shown, tuple(models))
-    if folder is not None:
-        _prepare(folder, resume)
+    context = Context(seeds, quick, None, progress or SilentProgress(), tuple(models))
+    if folder is None:
+        return _run(chosen, context, None)
+    with growing_run(folder, REPRODUCTION, resume=resume, overwrite=overwrite, inputs=_folders(models)) as run:
+        context = replace(context, folder=run.folder / RUNS)
+        kept = {claim.id: result for claim in CLAIMS if (result := _kept(claim, context, run.folder)) is not None}
         # What is finished stays in claims.json and on the page, whether or not it is asked for again.
-        chosen = [claim for claim in CLAIMS if claim in chosen or _kept(claim, context, folder) is not None]
-        write_json(folder / "manifest.json", _manifest(chosen, quick, seeds, models, command))
+        chosen = [claim for claim in CLAIMS if claim in chosen or claim.id in kept]
+        write_json(run.folder / "claims.json", Reproduction(tuple(kept.values())).to_dict())
+        write_json(run.folder / "manifest.json", _manifest(chosen, quick, seeds, models, command))
+        done = _run(chosen, context, run.folder)
+    return replace(done, folder=run.folder)
+
+
+def _run(claims: Sequence[Claim], context: Context, folder: Path | None) -> Reproduction:
+    """One claim after the other; the folder is whole after each."""
+    from topicscope.report import write_reproduction  # drawn from the folder alone
+
     results: tuple[ClaimResult, ...] = ()
-    with tracked(shown, "claims", len(chosen), "claims"):
-        for claim in chosen:
+    with tracked(context.progress, "claims", len(claims), "claims"):
+        for claim in claims:
             result, fresh = _result(claim, context, folder)
             results = (*results, result)
-            shown.update("claims", len(results))
+            context.progress.update("claims", len(results))
             if folder is not None:
                 write_json(folder / "claims.json", Reproduction(results).to_dict())
                 write_reproduction(folder, drawn=claim.id if fresh else None)
-    return Reproduction(results, folder)
+    return Reproduction(results)
+
+
+def _folders(models: Sequence[str]) -> list[Path]:
+    return [path for path in map(Path, models) if path.exists()]
 
 
 def _choose(ids: Sequence[str]) -> list[Claim]:
@@ -172,20 +187,6 @@ def _choose(ids: Sequence[str]) -> list[Claim]:
                 "no such claim", received=name, expected=", ".join(known), advice=f"did you mean {near[0]}?"
             )
     return [claim for claim in CLAIMS if not ids or claim.id in ids]
-
-
-def _prepare(folder: Path, resume: bool) -> None:
-    if not resume or not folder.exists():
-        if (folder / "manifest.json").is_file():
-            raise InputError(
-                "the output folder is not empty",
-                received=str(folder),
-                expected="a new or empty folder",
-                advice="choose another --out, or add --resume to go on with the run that is there",
-            )
-        check_output_folder(folder, advice="choose another --out")
-    elif not folder.is_dir() or (any(folder.iterdir()) and not (folder / "manifest.json").is_file()):
-        raise InputError("nothing to resume", received=str(folder), expected="a folder of `topicscope reproduce`")
 
 
 def _result(claim: Claim, context: Context, folder: Path | None) -> tuple[ClaimResult, bool]:

@@ -23,6 +23,7 @@ def reproduce(
     models: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
     out: OutFolder | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
+    overwrite: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     progress: ProgressStyle = "auto",
 ) -> None:
@@ -47,6 +48,8 @@ def reproduce(
         Folder for claims.json and the runs; a fresh one under topicscope-runs/ unless given.
     resume
         Go on with the run in --out: claims finished there are kept, and shown whether or not they are named again.
+    overwrite
+        Replace an earlier result in --out once this one is whole.
     json
         Print claims.json on stdout.
     progress
@@ -64,6 +67,7 @@ def reproduce(
                 models=models,
                 out=target,
                 resume=resume,
+                overwrite=overwrite,
                 progress=shown,
                 command=command_line(),
             )

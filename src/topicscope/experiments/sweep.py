@@ -35,7 +35,6 @@ from topicscope.experiments.sweep_result import RECORD, STATUSES, SweepResult
 from topicscope.lab import Recipe, check_device, make_recipe, train
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import (
-    LOCK,
     NUMBERS_VERSION,
     RUN,
     SUMMARY,
@@ -44,12 +43,10 @@ from topicscope.records import (
     RunRecord,
     describe_environment,
     dump_json,
-    folder_lock,
     growing_run,
     now,
     output_path,
     read_json,
-    remove_unfinished,
     write_json,
     write_text,
 )
@@ -305,7 +302,7 @@ def sweep(
         state.go(None, cluster, progress or SilentProgress(), {})
         return state.result()
     read = [path for path in (plan.spec.recipe_file(), *named) if path.exists()]
-    with growing_run(folder, SWEEP, resume=resume, overwrite=overwrite, inputs=read) as run, _locked(run.folder):
+    with growing_run(folder, SWEEP, resume=resume, overwrite=overwrite, inputs=read) as run:
         folder = run.folder
         found = [(point.id, kept_row(folder, point.id, key_of(point), keep)) for point in plan.points]
         kept = {name: row for name, row in found if row is not None}
@@ -448,18 +445,3 @@ def _check_options(
         raise InputError("resume needs a folder", expected="out")
     if resume and overwrite:
         raise InputError("resume keeps what is there and overwrite removes it", expected="one of them")
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """The folder, locked: new, or that of an earlier sweep."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
-        raise InputError("nothing to resume", received=str(folder), expected="a folder of `topicscope sweep`")
-    folder.mkdir(parents=True, exist_ok=True)
-    with folder_lock(folder):
-        for part in ("", ROWS, RUNS):
-            remove_unfinished(folder / part, "*")
-        try:
-            yield
-        finally:
-            (folder / LOCK).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Checkpoints that survive SIGKILL, and what a folder must hold for a run to go on in it.
+"""Checkpoints that survive SIGKILL.
 
 A checkpoint is a safetensors file, and a JSON file that names it once it is whole. The JSON is written last and
 atomically, so it always points at a complete pair; the older pair is removed afterwards.
@@ -14,19 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from topicscope.errors import InputError
-from topicscope.lab.recipe import Recipe
-from topicscope.records import (
-    HISTORY,
-    MANIFEST,
-    RECIPE,
-    SNAPSHOTS,
-    SUMMARY,
-    WEIGHTS,
-    read_json,
-    remove_unfinished,
-    write_bytes,
-    write_json,
-)
+from topicscope.records import read_json, write_bytes, write_json
 
 SCHEMA_VERSION = 1
 POINTER = "checkpoint.json"
@@ -78,12 +66,6 @@ def remove_checkpoint(folder: Path) -> None:
         old.unlink()
 
 
-def clear_after_kill(folder: Path) -> None:
-    """Remove what a run killed in the middle of a write left half-written; whole files stay."""
-    for name in (RECIPE, MANIFEST, HISTORY, WEIGHTS, SNAPSHOTS, SUMMARY, POINTER, "checkpoint-*.safetensors"):
-        remove_unfinished(folder, name)
-
-
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's memory (moments, step counts) as named tensors."""
     memory = optimizer.state_dict()["state"]
@@ -104,42 +86,3 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         memory.setdefault(int(index), {})[key] = value
     document["state"] = memory
     optimizer.load_state_dict(document)
-
-
-def check_same(folder: Path, recipe: Recipe, seeds: int | None, config: dict[str, Any], found: int | None) -> None:
-    """The folder's recipe and number of seeds must be those of this run."""
-    # Through JSON both sides have lists for tuples.
-    if recipe.model_dump(mode="json") != config:
-        keys = [key for key, value in recipe.model_dump(mode="json").items() if config.get(key) != value]
-        raise InputError(
-            "the folder holds a run of another recipe",
-            received=f"differs in {', '.join(keys)}",
-            where=str(folder),
-            advice="resume with the recipe and the --set values it was started with, or choose another folder",
-        )
-    if seeds != found:
-        raise InputError("the folder holds a run of another number of seeds", received=seeds, expected=found)
-
-
-def check_inputs(folder: Path, wanted: dict[str, str], found: dict[str, str]) -> None:
-    """The files and topics that the folder's run was given, by digest (`inputs_of`), must be those of this run."""
-    changed = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
-    if changed:
-        raise InputError(
-            f"the run in this folder was given another {' and another '.join(changed)}",
-            received={name: wanted.get(name, "none") for name in changed},
-            expected={name: found.get(name, "none") for name in changed},
-            where=str(folder),
-            advice="resume with the files and topics it was started with, or choose another folder",
-        )
-
-
-def check_started(folder: Path, recipe: Recipe, inputs: dict[str, str]) -> None:
-    """The run that was begun in the folder, if any, must be this one."""
-    if not (folder / RECIPE).is_file():
-        if any(folder.iterdir()):
-            raise InputError("the folder holds no run", received=str(folder), expected="a folder of `topicscope train`")
-        return
-    document = read_json(folder / RECIPE)
-    check_same(folder, recipe, None, document["recipe"], None)
-    check_inputs(folder, inputs, document.get("inputs", {}))

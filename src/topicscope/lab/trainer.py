@@ -23,10 +23,6 @@ from topicscope.errors import InputError, RunError
 from topicscope.lab.checkpoint import (
     POINTER,
     Checkpoint,
-    check_inputs,
-    check_same,
-    check_started,
-    clear_after_kill,
     flatten_optimizer,
     load_checkpoint,
     remove_checkpoint,
@@ -51,6 +47,8 @@ from topicscope.records import (
     growing_run,
     now,
     output_path,
+    read_json,
+    require_same,
     write_json,
 )
 from topicscope.topics import TopicModel
@@ -104,17 +102,16 @@ def train(
         if target is not None:
             read = [recipe.path(name) for name in (recipe.data.phi, recipe.data.file) if name is not None]
             growing = growing_run(target, RUN, resume=resume, overwrite=overwrite, inputs=read)
-            folder = stack.enter_context(growing).folder
+            under_way = stack.enter_context(growing)
+            folder = under_way.folder
             finished = finished_run(recipe, seeds, inputs, folder) if resume else None
             if finished is not None:
                 return replace(finished, folder=target)
         numbers = [recipe.training.seed + s for s in range(seeds)]
         run = Run(recipe, numbers, inputs, topic_model, given["arrays"], given["references"])
         if folder is not None:
-            if resume and folder.exists():
+            if under_way.resumed:
                 run.restore(folder)
-            else:
-                folder.mkdir(parents=True, exist_ok=True)
             begun = {"schema_version": SCHEMA_VERSION, "recipe": recipe.model_dump()}
             write_json(folder / RECIPE, begun | ({"inputs": inputs} if inputs else {}))
         with tracked(shown, recipe.name, run.total, "steps"):
@@ -127,18 +124,17 @@ def train(
 
 
 def finished_run(recipe: Recipe, seeds: int, inputs: dict[str, str], folder: Path) -> RunRecord | None:
-    """The record in `folder`, if the run there was finished; a killed one is cleared up after.
+    """The record in `folder`, if the run there was finished.
 
     Raises:
         InputError: it is of another recipe, of other seeds or other inputs.
     """
-    if folder.is_dir():
-        clear_after_kill(folder)
     if not (folder / SUMMARY).is_file():
         return None
     record = RunRecord.load(folder)
-    check_same(folder, recipe, seeds, record.config, record.summary["seeds"])
-    check_inputs(folder, inputs, record.manifest.sources.get("inputs", {}))
+    wanted = {"recipe": recipe.model_dump(mode="json"), "seeds": seeds, "inputs": inputs}
+    given = record.manifest.sources.get("inputs", {})
+    require_same(wanted, {"recipe": record.config, "seeds": record.summary["seeds"], "inputs": given}, folder)
     remove_checkpoint(folder)  # in case the run was killed after its last word
     return record
 
@@ -233,12 +229,17 @@ class Run:
 
     def restore(self, folder: Path) -> None:
         """Go to the last checkpoint in `folder`, if there is one."""
-        check_started(folder, self.recipe, self.inputs)
+        wanted = {"recipe": self.recipe.model_dump(mode="json")}
+        if (folder / RECIPE).is_file():
+            begun = read_json(folder / RECIPE)
+            given = {"recipe": begun["recipe"], "inputs": begun.get("inputs", {})}
+            require_same(wanted | {"inputs": self.inputs}, given, folder)
         checkpoint = load_checkpoint(folder)
         if checkpoint is None:
             return
         state, tensors = checkpoint.state, checkpoint.tensors
-        check_same(folder, self.recipe, len(self.seeds), state["recipe"], state["seeds"])
+        given = {name: state[name] for name in ("recipe", "seeds")}
+        require_same(wanted | {"seeds": len(self.seeds)}, given, folder)
         if state["start"] != self.digest:
             raise InputError(
                 "the run in this folder started from other matrices",

@@ -25,7 +25,7 @@ from topicscope.probing import (
 from topicscope.probing.hf import load_model, pinned
 from topicscope.probing.results import ProbeResult
 from topicscope.progress import Progress, SilentProgress, tracked
-from topicscope.records import SERIES, growing_run, output_path, read_json
+from topicscope.records import SERIES, growing_run, output_path, read_json, require_same
 from topicscope.text import split_words
 
 CheckpointSource = str | Path | Sequence[str | Path]
@@ -165,9 +165,8 @@ def probe_checkpoints(
     read += [Path(topics)] if isinstance(topics, (str, Path)) else []
     shown = SilentProgress() if progress is None else progress
     with growing_run(folder, SERIES, resume=resume, overwrite=overwrite, inputs=read) as run:
-        if resume and run.folder.is_dir() and any(run.folder.iterdir()):
-            _require_same(run.folder, settings)
-        run.folder.mkdir(parents=True, exist_ok=True)
+        if run.resumed:  # one curve needs one text, one set of topics and one set of options
+            require_same(settings, read_json(run.folder / RECORD).get("settings", {}), run.folder)
         series = _Series(found, run.folder, settings, command)
         series.written()  # before anything is kept that only these settings make
         fitted = topics_from(source, corpus, chosen, split_words, shown, run.folder)
@@ -247,20 +246,6 @@ class _Series:
         )
         series.write(self._folder)
         return series
-
-
-def _require_same(folder: Path, settings: Mapping[str, Any]) -> None:
-    """One curve needs one text, one set of topics and one set of options."""
-    kept = read_json(folder / RECORD).get("settings", {})
-    different = sorted(name for name in settings if kept.get(name) != settings[name])
-    if different:
-        raise InputError(
-            "the folder holds a series of another kind",
-            received={name: settings[name] for name in different},
-            expected={name: kept.get(name) for name in different},
-            where=str(folder / RECORD),
-            advice="choose another --out, or use --overwrite in place of --resume",
-        )
 
 
 def _named(checkpoint: Checkpoint, error: TopicscopeError) -> InputError:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         dump_json,
         read_json,
         read_jsonl,
-        remove_unfinished,
         require_regular_file,
         sha256_of_file,
         special_kind,
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
         RunRecord,
     )
     from topicscope.records.threshold import select, threshold_cell, threshold_of
-    from topicscope.records.unfinished import UnfinishedRun, growing_run, unfinished_run
+    from topicscope.records.unfinished import UnfinishedRun, growing_run, require_same, unfinished_run
     from topicscope.records.urls import (
         Place,
         Url,
@@ -123,9 +122,9 @@ __all__ = [
     "read_jsonl",
     "read_npy",
     "read_npz",
-    "remove_unfinished",
     "replaced_folder",
     "require_regular_file",
+    "require_same",
     "result_path",
     "select",
     "sha256_of_file",

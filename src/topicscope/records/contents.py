@@ -136,7 +136,8 @@ class Layout:
     def write_list(self, folder: Path, *, unless: Path | None = None) -> None:
         """Write down which files the result in `folder` consists of. unless: an earlier list, kept if it is true."""
         (folder / CONTENTS).unlink(missing_ok=True)
-        files = {path.relative_to(folder).as_posix() for path in self.survey(folder).files if path != unless}
+        own = set(self.survey(folder).files) - {unless, folder / LOCK}
+        files = {path.relative_to(folder).as_posix() for path in own}
         if unless is not None and unless.is_file():
             unless.replace(folder / CONTENTS)
         if self._listed(folder) != files:
@@ -233,12 +234,15 @@ SWEEP = Layout(
     ("sweep.json", "table.csv", "sweep.png", PAGE, "rows/*.json", "runs/*.key", *RUN.below("runs/*")),
 )
 COMPARISON = Layout("topicscope compare", ("comparison.json",), ("comparison.json", PAGE))
+MODEL = Layout("a model", ("checkpoint.json",), ("*.json", "*.txt", "*.safetensors"))
 REPRODUCTION = Layout(
     "topicscope reproduce",
     ("claims.json",),
-    ("claims.json", "manifest.json", "reproduction.html", "finished/*.json", "figures/*"),
+    (
+        *("claims.json", "manifest.json", "reproduction.html", "finished/*.json", "figures/*"),
+        *("runs/*.npz", "runs/pretrained-table/*", *RUN.below("runs/*"), *MODEL.below("runs/small-bert-*")),
+    ),
 )
-MODEL = Layout("a model", ("checkpoint.json",), ("*.json", "*.txt", "*.safetensors"))
 TOKENS = Layout("token cache", (), _TOKENS, listed=False)
 
 

@@ -48,12 +48,6 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise
 
 
-def remove_unfinished(folder: Path, pattern: str) -> None:
-    """Remove what `write_bytes`, killed half-way, left of files whose names match `pattern`."""
-    for path in folder.glob(f".{pattern}.????????{HALF_WRITTEN}"):  # mkstemp's eight random characters
-        path.unlink(missing_ok=True)
-
-
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically."""
     write_bytes(path, text.encode("utf-8"))

@@ -21,7 +21,7 @@ from pathlib import Path
 from topicscope.errors import InputError, RunError
 from topicscope.records.contents import LAYOUTS, Layout
 from topicscope.records.files import HALF_WRITTEN
-from topicscope.records.lock import LOCK, folder_lock, locked_file
+from topicscope.records.lock import LOCK, folder_lock, is_lock, locked_file
 
 _JOURNAL = '{"kind": "'  # how a journal begins
 
@@ -66,6 +66,9 @@ def check_output_folder(
     """
     target = output_target(path)
     recover(target)
+    if target.is_dir() and [path.name for path in target.iterdir()] == [LOCK] and is_lock(target / LOCK):
+        with folder_lock(target):  # of a run that was killed before it wrote anything
+            (target / LOCK).unlink()
     if target.is_dir() and any(target.iterdir()):
         if replaces is None:
             raise InputError(

@@ -1,6 +1,6 @@
 """DIR.unfinished: where a run that writes to DIR keeps what it has done, until DIR can be put in place in one move."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,25 +13,33 @@ from topicscope.records.run_folder import check_output_folder, output_target, pu
 
 SCHEMA_VERSION = 1
 _STAGED = "result"
+_GO_ON = "choose another --out, or add --resume to go on with the run that is there, or --overwrite to replace it"
 
 
-class UnfinishedRun:
-    """The folder of a run under way. `folder`: where it keeps its work; `resumed`: whether an earlier run left some."""
+class RunFolder:
+    """The folder of a run under way, held by this process.
+
+    resumed: whether an earlier run left something there to go on from. keep: set by a run that was interrupted, so that
+    what it has done stays for `resume`.
+    """
+
+    def __init__(self, folder: Path, *, resumed: bool) -> None:
+        self.folder, self.resumed, self.keep = folder, resumed, False
+
+
+class UnfinishedRun(RunFolder):
+    """`target`.unfinished, where a result is made that takes the place of `target` as a whole."""
 
     def __init__(self, target: Path, folder: Path, layout: Layout, *, resumed: bool) -> None:
-        self.target, self.folder, self.layout, self.resumed = target, folder, layout, resumed
-        self.keep = False
-
-    @property
-    def staging(self) -> Path:
-        """Where the result is made before it takes the place of the target."""
-        return self.folder / _STAGED
+        super().__init__(folder, resumed=resumed)
+        self.target, self.layout = target, layout
+        self.staging = folder / _STAGED
 
     def require_same(self, identity: dict[str, Any]) -> None:
         """Write down what decides the numbers of this run, or compare it with what the earlier run wrote down.
 
         Raises:
-            InputError: the earlier run was of another kind; names every difference.
+            InputError: as `require_same`.
         """
         path = self.folder / IDENTITY
         if not path.is_file():
@@ -39,15 +47,7 @@ class UnfinishedRun:
             return
         found = read_json(path)
         earlier = found.get("identity", {}) if found.get("schema_version") == SCHEMA_VERSION else {}
-        different = sorted(k for k in identity.keys() | earlier.keys() if identity.get(k) != earlier.get(k))
-        if different:
-            raise InputError(
-                "the unfinished run is another one, so it cannot be resumed",
-                received={key: identity.get(key) for key in different},
-                expected={key: earlier.get(key) for key in different},
-                where=str(self.folder),
-                advice="give the options, model and text of the earlier run, or start anew with --overwrite",
-            )
+        require_same(identity, earlier, self.folder)
 
     def fresh_staging(self) -> Path:
         """The staging folder, empty: what a killed run left there is removed.
@@ -70,6 +70,34 @@ class UnfinishedRun:
     def publish(self) -> None:
         """Put the staged result in the place of the target."""
         put_in_place(self.staging, self.target, self.layout)
+
+
+def require_same(identity: Mapping[str, Any], earlier: Mapping[str, Any], where: Path) -> None:
+    """Make sure that a run that is resumed is the one that was begun.
+
+    identity, earlier: what decides the numbers of this run and of the earlier one, by name; tables field by field.
+
+    Raises:
+        InputError: the earlier run was another one; names every difference.
+    """
+    wanted, found = _fields(identity), _fields(earlier)
+    different = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if different:
+        raise InputError(
+            "the unfinished run is another one, so it cannot be resumed",
+            received={name: wanted.get(name) for name in different},
+            expected={name: found.get(name) for name in different},
+            where=str(where),
+            advice="give what the earlier run was given, or start anew with --overwrite in place of --resume",
+        )
+
+
+def _fields(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested tables by dotted name."""
+    fields: dict[str, Any] = {}
+    for name, value in table.items():
+        fields |= _fields(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return fields
 
 
 @contextmanager
@@ -97,21 +125,97 @@ def unfinished_run(
     require_movable(target)
     folder, work = work_folder(target), work_of(layout)
     _check_work(folder, work, resume=resume, overwrite=overwrite)
+    with _held(folder, work, InputError):
+        if overwrite and not resume:
+            _clear(folder, work)
+        run = UnfinishedRun(target, folder, layout, resumed=has_work(folder, work))
+        yield run
+        if not run.keep:
+            work.remove(folder)
+
+
+@contextmanager
+def growing_run(
+    target: Path | str,
+    layout: Layout,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    inputs: Sequence[Path] = (),
+) -> Iterator[RunFolder]:
+    """The locked folder for a result that is written as the work goes on.
+
+    It is `target` itself, or, where an earlier result is to be replaced, one in `target`.unfinished that takes its
+    place when the block ends well; after an error or with `keep` set it stays there for `resume`.
+
+    Raises:
+        InputError: as `unfinished_run`; something else than a result of this kind is there to `resume`.
+        RunError: as `unfinished_run`.
+    """
+    target = output_target(target)
+    recover(target)
+    replaced = overwrite and not resume and target.is_dir() and any(target.iterdir())
+    if replaced or ((resume or overwrite) and has_work(work_folder(target), work_of(layout))):
+        with unfinished_run(
+            target, layout, resume=resume, overwrite=overwrite, replaces=resume, inputs=inputs
+        ) as unfinished:
+            unfinished.require_same({"kind": layout.name})
+            unfinished.staging.mkdir(exist_ok=True)
+            staged = RunFolder(unfinished.staging, resumed=unfinished.resumed)
+            yield staged
+            unfinished.keep = staged.keep
+            if not staged.keep:
+                unfinished.publish()
+                staged.folder = target
+        return
+    if resume:
+        _require_begun(target, layout)
+    else:
+        begun = target.is_dir() and layout.is_known(target)
+        check_output_folder(target, advice=_GO_ON if begun else "choose another --out")
+        _check_work(work_folder(target), work_of(layout), resume=False, overwrite=overwrite)
+    with _held(target, layout):
+        run = RunFolder(target, resumed=has_work(target, layout))
+        # Until the result is finished again, its files are not all known.
+        contents, aside = target / CONTENTS, target / f".{CONTENTS}.outdated{HALF_WRITTEN}"
+        if contents.is_file():
+            contents.replace(aside)
+        try:
+            yield run
+            if not run.keep:
+                layout.write_list(target, unless=aside)
+        except InputError:
+            if aside.is_file():
+                aside.replace(contents)
+            raise
+        finally:
+            (target / LOCK).unlink(missing_ok=True)
+
+
+def _require_begun(target: Path, layout: Layout) -> None:
+    """See `growing_run`: what may be in the folder of a run that is resumed."""
+    if not target.is_dir() or layout.is_known(target):
+        return
+    if layout.survey(target).foreign or has_work(target, layout):
+        raise InputError("nothing to resume", received=str(target), expected=f"a folder of `{layout.name}`")
+
+
+@contextmanager
+def _held(folder: Path, layout: Layout, forgets: type[BaseException] | tuple[()] = ()) -> Iterator[None]:
+    """Make a folder unless it is there and hold it while the block runs, without what a killed run left half-written.
+
+    After an error, a folder that was made here is removed if nothing was finished in it, or if the error is one that
+    `forgets` the work.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    made = bool(missing)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with folder_lock(folder):
-            if overwrite and not resume:
-                _clear(folder, work)
-            _remove_half_written(folder, work)
-            run = UnfinishedRun(target, folder, layout, resumed=has_work(folder, work))
-            yield run
-            if not run.keep:
-                work.remove(folder)
+            _remove_half_written(folder, layout)
+            yield
     except BaseException as error:
-        if made and (isinstance(error, InputError) or not has_work(folder, work)):
-            work.remove(folder)
+        if missing and (isinstance(error, forgets) or not has_work(folder, layout)):
+            layout.remove(folder)
             for path in missing[1:]:
                 with suppress(OSError):
                     path.rmdir()
@@ -123,63 +227,6 @@ def unfinished_run(
             where=str(folder),
             advice="make room on the disk, then run the same command with --resume: what was finished is kept",
         ) from error
-
-
-class GrowingRun:
-    """folder: where the result grows. keep: whether an interrupted one stays where it is, to be resumed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.keep = folder, False
-
-
-@contextmanager
-def growing_run(
-    target: Path | str,
-    layout: Layout,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    inputs: Sequence[Path] = (),
-) -> Iterator[GrowingRun]:
-    """The folder for a result that is written as the work goes on, which the block makes.
-
-    It is `target` itself, or, where an earlier result is to be replaced, one in `target`.unfinished that takes its
-    place when the block ends well; after an error or with `keep` set it stays there for `resume`.
-
-    Raises:
-        InputError: as `unfinished_run`.
-    """
-    target = output_target(target)
-    recover(target)
-    replaced = overwrite and not resume and target.is_dir() and any(target.iterdir())
-    if replaced or ((resume or overwrite) and has_work(work_folder(target), work_of(layout))):
-        with unfinished_run(
-            target, layout, resume=resume, overwrite=overwrite, replaces=resume, inputs=inputs
-        ) as unfinished:
-            unfinished.require_same({"kind": layout.name})
-            staged = GrowingRun(unfinished.staging)
-            yield staged
-            unfinished.keep = staged.keep
-            if not staged.keep:
-                unfinished.publish()
-                staged.folder = target
-        return
-    if not resume:
-        check_output_folder(target)
-        _check_work(work_folder(target), work_of(layout), resume=False, overwrite=overwrite)
-    run = GrowingRun(target)
-    # Until the result is finished again, its files are not all known.
-    contents, aside = target / CONTENTS, target / f".{CONTENTS}.outdated{HALF_WRITTEN}"
-    if contents.is_file():
-        contents.replace(aside)
-    try:
-        yield run
-        if not run.keep:
-            layout.write_list(target, unless=aside)
-    except InputError:
-        if aside.is_file():
-            aside.replace(contents)
-        raise
 
 
 def work_folder(target: Path) -> Path:
