@@ -46,11 +46,17 @@ from topicscope.probing.results import (
     attention_rows,
     control_table,
     head_rows,
-    headline_of_parts,
     result_table,
     with_sinks_excluded,
 )
-from topicscope.probing.statistics import DIFFERENT, PAIRED, PartMoments, rows_read, shuffled_topics
+from topicscope.probing.statistics import (
+    DIFFERENT,
+    PAIRED,
+    PartMoments,
+    headline_of_parts,
+    rows_read,
+    shuffled_topics,
+)
 from topicscope.probing.tokens import TokenCache, cache_key, tokens_of
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import (
@@ -306,7 +312,7 @@ def probe(
         # Tables: one row per threshold and part, per head, and the answer in one sentence.
         embeddings = embedding_probe.table()
         rows = result_table(view.name, attention, controls, embeddings, tests)
-        answer = headline_of_parts(view, rows, measured.moments, measured.interrupted)
+        answer = headline_of_parts(view.name, rows, measured.moments, measured.interrupted)
         heads = head_rows(measured.moments, view.parts, configurations)
         head_examples: tuple[dict[str, Any], ...] = ()
         if not work.interrupted:

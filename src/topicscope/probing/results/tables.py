@@ -31,8 +31,8 @@ from topicscope.probing.statistics import (
     PartMoments,
     PermutationTest,
     attention_verdict,
-    distance_features,
     over_topic_seeds,
+    pair_features,
 )
 from topicscope.records import select, threshold_cell, threshold_of
 from topicscope.topics import PairClass
@@ -59,7 +59,7 @@ def distances(
     total = moments[f"{part}/pooled_total"][chosen].sum(0)
     tables = []
     for pair in BINNED:
-        sums, counts = (total[indices] for indices in distance_features(pair))
+        sums, counts = (total[index[:, 0]] for index in pair_features([pair], matched="distance"))
         means = np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
         columns = {"pair": pair.name, "distance": DISTANCE_EDGES, "pairs": counts, "mean_attention": means}
         tables.append(pd.DataFrame(columns))

@@ -1,4 +1,4 @@
-"""Ratios with their errors, permutation tests, pooling over topic seeds, and the verdict."""
+"""Ratios with their errors, permutation tests, pooling over topic seeds, and the verdict with its sentence."""
 
 from topicscope.probing.statistics.attention_ratios import (
     ENDS,
@@ -6,6 +6,7 @@ from topicscope.probing.statistics.attention_ratios import (
     PLAIN,
     POSITION_CORRECTED,
     RATIOS,
+    TESTED,
     UNMATCHED,
     WITHOUT_SINKS,
     AttentionRatio,
@@ -20,20 +21,20 @@ from topicscope.probing.statistics.moments import (
     SUMS,
     DocumentSums,
     PartMoments,
-    distance_features,
+    pair_features,
     rows_read,
 )
 from topicscope.probing.statistics.permutation import PermutationTest, frequency_bands, shuffled_topics
-from topicscope.probing.statistics.pooling import over_topic_seeds
 from topicscope.probing.statistics.ratios import (
     Estimate,
     Moments,
     delta_method,
     effective_documents,
     jackknife,
+    over_topic_seeds,
     ratio_of_means,
 )
-from topicscope.probing.statistics.verdict import TESTED, attention_verdict, direction, named
+from topicscope.probing.statistics.verdict import attention_verdict, headline_of_parts
 
 __all__ = [
     "CORRECTED",
@@ -60,13 +61,12 @@ __all__ = [
     "WordPairs",
     "attention_verdict",
     "delta_method",
-    "direction",
-    "distance_features",
     "effective_documents",
     "frequency_bands",
+    "headline_of_parts",
     "jackknife",
-    "named",
     "over_topic_seeds",
+    "pair_features",
     "ratio_of_means",
     "rows_read",
     "shuffled_topics",

@@ -75,8 +75,7 @@ class WordPairs:
         _, first, self._group = np.unique(keys, return_index=True, return_inverse=True)
         self._sets = membership[first]
         self.num_words = len(membership)
-        size = np.bincount(self._group, minlength=len(self._sets)).astype(np.float64)
-        self.partners = self._intersecting(size[None, :, None])[0, self._group, 0] - 1  # [word]
+        self.partners = self._shared(np.ones((1, self.num_words, 1)))[0, :, 0] - 1  # [word]
         self.same_pairs = int(self.partners.sum())
         self.different_pairs = self.num_words * (self.num_words - 1) - self.same_pairs
         self._strata = [np.zeros(self.num_words, dtype=np.int64)]
@@ -86,25 +85,43 @@ class WordPairs:
     def contrast(self, left: Factors, right: Factors) -> PairContrast:
         """The contrast of A_ij = left_i · right_j of every head; NaN where a class has no pair."""
         left, right = left.astype(np.float64), right.astype(np.float64)
-        turned = self._z_turned(left, right)
-        left, right = _narrow(left, right)
         n, ps, pd = self.num_words, self.same_pairs, self.different_pairs
-        own = np.einsum("hwk,hwk->hw", left, right)
-        # Sums of Ā over the partners of each word, [head word].
-        same = _dot(left, self._shared(right)) + _dot(right, self._shared(left))
-        every = _dot(left, right.sum(1, keepdims=True)) + _dot(right, left.sum(1, keepdims=True))
+
+        # z_turned, from C.
+        turned = np.full(len(left), nan)
+        if ps and pd:
+            diagonal = left.mT @ right
+            shared = left.mT @ self._shared(right) - diagonal
+            every = left.sum(1, keepdims=True).mT @ right.sum(1, keepdims=True) - diagonal
+            C = shared / ps - (every - shared) / pd
+            trace, norm = np.trace(C, axis1=1, axis2=2), np.sqrt((C**2).sum((1, 2)))
+            known = norm > 1e-12 * np.sqrt((diagonal**2).sum((1, 2)))
+            turned = np.where(known, trace * C.shape[1] ** 0.5 / np.where(known, norm, 1), nan)
+
+        # Sums of Ā over the partners of each word, and over all other words, [head word].
+        left, right = _narrow(left, right)
+        dot = "hwk,hwk->hw"
+        own = np.einsum(dot, left, right)
+        same = np.einsum(dot, left, self._shared(right)) + np.einsum(dot, right, self._shared(left))
+        every = np.einsum(dot, left, right.sum(1, keepdims=True)) + np.einsum(dot, right, left.sum(1, keepdims=True))
         same, every = same / 2 - own, every / 2 - own
+
+        # Means, and the error of S - D from its values without each word.
         gamma, total = same.sum(1), every.sum(1)
-        squares = np.einsum("hab,hab->h", _gram(left, left), _gram(right, right)) - (own**2).sum(1)
-        pairs = max(n * (n - 1), 1)
         s, d = (gamma / ps if ps else gamma * nan), ((total - gamma) / pd if pd else gamma * nan)
+        same_without, different_without = self.without_each_word(same, every - same)
+        without = same_without - different_without
+        spread = ((without - without.mean(1, keepdims=True)) ** 2).sum(1)
+
         # S - D is linear in gamma, so they have the same z.
+        pairs = max(n * (n - 1), 1)
+        squares = np.einsum("hab,hab->h", left.mT @ left, right.mT @ right) - (own**2).sum(1)
         z, z_banded = self._scores(lambda strata: _Blocks.of_form(left, right, own, strata), gamma, squares / pairs)
         return PairContrast(
             same=s,
             different=d,
             difference=s - d,
-            difference_se=self._jackknife(same, every - same),
+            difference_se=np.sqrt(max(n - 1, 0) / max(n, 1) * spread),
             sd=np.sqrt(np.maximum(squares / pairs - (total / pairs) ** 2, 0)),
             diagonal=own.mean(1),
             z=z,
@@ -115,11 +132,10 @@ class WordPairs:
     def similarity(self, e: Float[np.ndarray, "word k"]) -> PairSimilarity:
         """The similarities e_i · e_j, without the contrasts of a form that is not symmetric."""
         own = np.einsum("wk,wk->w", e, e)
-        sums = _sums(e[None], self._group, len(self._sets))
-        same = np.einsum("wk,wk->w", e, self._intersecting(sums)[0, self._group]) - own
-        different = e @ sums[0].sum(0) - own - same
+        same = np.einsum("wk,wk->w", e, self._shared(e[None])[0]) - own
+        different = e @ _sums(e[None], self._group, len(self._sets))[0].sum(0) - own - same
         narrow, right = _narrow(e[None], e[None])
-        squares = np.einsum("hab,hab->h", _gram(narrow, narrow), _gram(right, right)) - (own**2).sum()
+        squares = np.einsum("hab,hab->h", narrow.mT @ narrow, right.mT @ right) - (own**2).sum()
         z, z_banded = self._scores(
             lambda strata: _Blocks.of_form(narrow, right, own[None], strata),
             same.sum(keepdims=True),
@@ -152,37 +168,14 @@ class WordPairs:
         mean_square = 2 * (values**2).sum(1) / max(self.num_words * (self.num_words - 1), 1)
         return self._scores(lambda strata: _Blocks.of_entries(first, second, values, strata), gamma, mean_square)
 
-    def _z_turned(self, left: Factors, right: Factors) -> Float[np.ndarray, "head"]:
-        if not self.same_pairs or not self.different_pairs:
-            return np.full(len(left), nan)
-        own = _gram(left, right)
-        same = _gram(left, self._shared(right)) - own
-        every = _gram(left.sum(1, keepdims=True), right.sum(1, keepdims=True)) - own
-        C = same / self.same_pairs - (every - same) / self.different_pairs
-        trace, norm = np.trace(C, axis1=1, axis2=2), np.sqrt((C**2).sum((1, 2)))
-        small = 1e-12 * np.sqrt((own**2).sum((1, 2)))
-        return np.where(norm > small, trace * C.shape[1] ** 0.5 / np.where(norm > small, norm, 1), nan)
-
     def _shared(self, x: Factors) -> Factors:
         """For each word, the sum of x over all words that share a topic with it, itself included."""
-        return self._intersecting(_sums(x, self._group, len(self._sets)))[:, self._group]
-
-    def _intersecting(self, sums: Float[np.ndarray, "head group k"]) -> Float[np.ndarray, "head group k"]:
-        """Sums over all sets of topics that intersect each set."""
-        out = np.empty_like(sums)
+        sums = _sums(x, self._group, len(self._sets))
+        out = np.empty_like(sums)  # sums over all sets of topics that intersect each set
         signature = self._sets.astype(np.float32)
         for block in (slice(b, b + _BLOCK) for b in range(0, len(signature), _BLOCK)):
             out[:, block] = (signature[block] @ signature.T > 0).astype(np.float64) @ sums
-        return out
-
-    def _jackknife(
-        self, same: Float[np.ndarray, "head word"], different: Float[np.ndarray, "head word"]
-    ) -> Float[np.ndarray, "head"]:
-        """Error of S - D from its values without each word."""
-        n = max(self.num_words, 1)
-        same_without, different_without = self.without_each_word(same, different)
-        means = same_without - different_without
-        return np.asarray(np.sqrt((n - 1) / n * ((means - means.mean(1, keepdims=True)) ** 2).sum(1)))
+        return out[:, self._group]
 
     def _scores(
         self,
@@ -197,7 +190,8 @@ class WordPairs:
         for strata in self._strata if self.same_pairs and self.different_pairs else ():
             m = int(strata.max()) + 1
             x = np.eye(m)[strata][None]  # [1 word stratum]: B's sums by stratum are those of indicators
-            B = _Blocks.of_relation(self._shared(x)[0] - x[0], strata)
+            partners = self._shared(x) - x
+            B = _Blocks(partners, _sums(partners, strata, m), strata)  # its entries are their own squares
             mean, variance = _permutation_moments(blocks(strata), B, np.bincount(strata, minlength=m))
             known = variance > 1e-13 * mean_square * self.same_pairs  # else rounding in place of 0
             scores.append(np.where(known, (gamma - mean) / np.sqrt(np.where(known, variance, 1)), nan))
@@ -227,7 +221,7 @@ class _Blocks:
         words[:, np.arange(n), strata] -= own
         inside = [strata == a for a in range(m)]
         LL, RR, RL = (
-            np.stack([_gram(x[:, i], y[:, i]) for i in inside], 1)
+            np.stack([x[:, i].mT @ y[:, i] for i in inside], 1)
             for x, y in ((left, left), (right, right), (right, left))
         )
         flat = (len(left), m, -1)  # one matrix product in place of m² sums over k × k
@@ -252,12 +246,6 @@ class _Blocks:
         squares = [np.bincount(a * m + b, v**2, m * m) + np.bincount(b * m + a, v**2, m * m) for v in values]
         return cls(np.reshape(words, (-1, n, m)), np.reshape(squares, (-1, m, m)), strata)
 
-    @classmethod
-    def of_relation(cls, partners: Float[np.ndarray, "word stratum"], strata: Int[np.ndarray, "word"]) -> "_Blocks":
-        """Of B, whose entries are their own squares."""
-        words = partners[None]
-        return cls(words, _sums(words, strata, partners.shape[1]), strata)
-
     def effects(
         self, size: Int[np.ndarray, "stratum"]
     ) -> tuple[Float[np.ndarray, "head a b"], Float[np.ndarray, "head word b"], Float[np.ndarray, "head a b"]]:
@@ -267,7 +255,7 @@ class _Blocks:
         so do the rows and columns of γ.
         """
         m = len(size)
-        cells = _cells(size)
+        cells = np.outer(size, size) - np.diag(size)
         mean = _sums(self.words, self.strata, m) / np.maximum(cells, 1)
         row = (size - np.eye(m))[self.strata]  # entries of a word's row in each block
         effect = self.words / np.maximum(row, 1) - mean[:, self.strata]
@@ -294,12 +282,13 @@ def _permutation_moments(
     m = len(size)
     mean_A, effect_A, rest_A = A.effects(size)
     mean_B, effect_B, rest_B = B.effects(size)
-    mean = (_cells(size) * mean_A * mean_B).sum((1, 2))
+    cells = np.outer(size, size) - np.diag(size)
+    mean = (cells * mean_A * mean_B).sum((1, 2))
     variance = np.zeros(len(mean))
     for a in range(m):
         i = A.strata == a
         weight = 2.0 * size - 4.0 * (np.arange(m) == a)
-        cross = _gram(effect_A[:, i], effect_A[:, i]) * _gram(effect_B[:, i], effect_B[:, i])
+        cross = (effect_A[:, i].mT @ effect_A[:, i]) * (effect_B[:, i].mT @ effect_B[:, i])
         if size[a] > 1:
             variance += np.einsum("b,c,hbc->h", weight, weight, cross) / (size[a] - 1)
         if size[a] > 3:
@@ -308,11 +297,6 @@ def _permutation_moments(
             if size[a] > 1 and size[b] > 1:
                 variance += 4 * rest_A[:, a, b] * rest_B[:, a, b] / ((size[a] - 1) * (size[b] - 1))
     return mean, variance
-
-
-def _cells(size: Int[np.ndarray, "stratum"]) -> Int[np.ndarray, "a b"]:
-    """Entries of each block off the diagonal."""
-    return np.asarray(size[:, None] * size - np.diag(size))
 
 
 def _narrow(
@@ -332,12 +316,3 @@ def _sums(
     order = np.argsort(group, kind="stable")
     size = np.bincount(group, minlength=groups)
     return np.asarray(np.add.reduceat(x[:, order], np.cumsum(size) - size, axis=1))
-
-
-def _gram(x: Float[np.ndarray, "head word a"], y: Float[np.ndarray, "head word b"]) -> Float[np.ndarray, "head a b"]:
-    """Σ_w x_w y_wᵀ."""
-    return np.asarray(x.swapaxes(1, 2) @ y)
-
-
-def _dot(x: Float[np.ndarray, "head word k"], y: Float[np.ndarray, "head #word k"]) -> Float[np.ndarray, "head word"]:
-    return np.asarray(np.einsum("hwk,hwk->hw", x, np.broadcast_to(y, x.shape)))
