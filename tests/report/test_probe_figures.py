@@ -11,7 +11,7 @@ from cli.probe_files import WORDS_CSV, save_model, texts
 from report.report_records import heads_of
 from topicscope.errors import InputError
 from topicscope.probing.attention import BINNED, NUM_BINS
-from topicscope.probing.results.plots import KINDS
+from topicscope.probing.results.result import KINDS
 from topicscope.probing.results.tables import distances
 from topicscope.probing.statistics import pair_features
 from topicscope.report import controls, coverage, profile
@@ -40,6 +40,8 @@ def test_an_unknown_kind_names_the_kinds(result) -> None:
     with pytest.raises(InputError) as caught:
         result.plot("no such kind")
     assert all(kind in str(caught.value) for kind in KINDS)
+    with pytest.raises(InputError, match="unknown option of the plot 'ratios'"):
+        result.plot("ratios", part="encoder")
 
 
 def test_the_data_are_the_result_s(result) -> None:

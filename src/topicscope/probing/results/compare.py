@@ -51,11 +51,7 @@ class Comparison(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """What `topicscope compare --json` prints."""
-        return {
-            **self._head(),
-            "rows": self.rows.to_dict(orient="records"),
-            "notes": list(self.notes),
-        }
+        return {**self._head(), "rows": self.rows.to_dict(orient="records"), "notes": list(self.notes)}
 
     def plot(self, *, title: str = "Differences of attention ratios") -> Any:
         """A matplotlib figure: every difference with its 95 % interval, a panel for each quantity."""
@@ -109,8 +105,9 @@ def compare(*results: ProbeResult | str | Path) -> Comparison:
     rows: list[dict[str, Any]] = []
     notes: dict[str, None] = {}
     first = loaded[0].documents
-    for name, other in zip(names[1:], loaded[1:], strict=True):
-        same_text = _fingerprint(loaded[0]) == _fingerprint(other)
+    texts = [result.manifest.sources["corpus"]["fingerprint"] for result in loaded]
+    for name, other, text in zip(names[1:], loaded[1:], texts[1:], strict=True):
+        same_text = text == texts[0]
         found = list(_compared(first, other.documents, paired=same_text))
         if not found:
             raise InputError(
@@ -132,10 +129,6 @@ class _Ratio:
     influence: pd.Series
     effective: float = math.nan
 
-    @property
-    def variance(self) -> float:
-        return _variance(self.influence.to_numpy(), self.effective)
-
 
 def _variance(influence: np.ndarray, effective: float) -> float:
     return effective / (effective - 1) * float((influence**2).sum()) if effective - 1 > 1e-9 else math.nan
@@ -156,7 +149,7 @@ def _compared(first: pd.DataFrame, second: pd.DataFrame, *, paired: bool) -> Ite
                 documents, variance = len(one), _variance((two - one).to_numpy(), effective)
             else:
                 documents = min(len(ratio_a.influence), len(ratio_b.influence))
-                variance = ratio_a.variance + ratio_b.variance
+                variance = sum(_variance(of.influence.to_numpy(), of.effective) for of in (ratio_a, ratio_b))
             difference = Estimate(ratio_b.value - ratio_a.value, math.sqrt(variance), documents, effective=effective)
             low, high = difference.interval()
             yield {
@@ -228,10 +221,6 @@ def _topics_of(result: ProbeResult) -> object:
         return [(t.model.vocabulary.words, t.model.phi.tobytes()) for t in result.topics]
     listed: Mapping[str, Any] = result.manifest.sources["topics"]
     return listed.get("word_list", {}).get("sha256")
-
-
-def _fingerprint(result: ProbeResult) -> object:
-    return result.manifest.sources["corpus"]["fingerprint"]
 
 
 def _names(loaded: Sequence[ProbeResult], given: Sequence[object]) -> list[str]:
