@@ -17,7 +17,7 @@ from topicscope.errors import InputError
 from topicscope.probing.attention import TopicLookup, profiled
 from topicscope.probing.circuits import circuits_of_probe
 from topicscope.probing.config import ProbeOptions
-from topicscope.probing.embeddings import EmbeddingProbe
+from topicscope.probing.embeddings import EmbeddingProbe, with_controls
 from topicscope.probing.execution import (
     LeftOut,
     ModelSource,
@@ -310,7 +310,7 @@ def probe(
             work.warn([f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"])
 
         # Tables: one row per threshold and part, per head, and the answer in one sentence.
-        embeddings = embedding_probe.table()
+        embeddings = with_controls(embedding_probe.measured, embedding_probe.controls)
         rows = result_table(view.name, attention, controls, embeddings, tests)
         answer = headline_of_parts(view.name, rows, measured.moments, measured.interrupted)
         heads = head_rows(measured.moments, view.parts, configurations)
