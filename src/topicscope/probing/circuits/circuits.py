@@ -187,7 +187,7 @@ class CircuitResult(Result):
         return circuit_map(
             self.heads(),
             circuit=circuit,
-            place=place or self._places[-1],
+            place=place or self.rows["place"].iloc[-1],
             part=part or self.rows["part"].iloc[0],
             threshold=self._middle_threshold if threshold is None else threshold,
             name=self.model["name"],
@@ -225,23 +225,18 @@ class CircuitResult(Result):
         return cls(record["model"], rows, tuple(record["notes"]), tuple(record["warnings"]), folder)
 
     @property
-    def _places(self) -> list[str]:
-        return list(dict.fromkeys(self.rows["place"]))
-
-    @property
     def _middle_threshold(self) -> float:
         usable = self.rows[self.rows["z"].notna()]
         values = (self.rows if usable.empty else usable)["threshold"].unique()
         return float(values[len(values) // 2])
 
     def __str__(self) -> str:
-        threshold, place = self._middle_threshold, self._places[-1]
+        threshold, place = self._middle_threshold, self.rows["place"].iloc[-1]
         sentences = []
         for part in dict.fromkeys(self.rows["part"]):
             for circuit, name in (("OV", "values"), ("QK", "scores")):
-                rows = self.rows[(self.rows["part"] == part) & (self.rows["circuit"] == circuit)]
-                rows = rows[(rows["place"] == place) & (rows["head"] != ALL_HEADS)]
-                rows = select(rows, threshold)
+                rows = select(self.heads(), threshold)
+                rows = rows[(rows["part"] == part) & (rows["circuit"] == circuit) & (rows["place"] == place)]
                 more, less = stand_out(rows)
                 sentences.append(
                     f"{circuit} ({name}), {part}: of {len(rows)} heads {more} connect same-topic words more than "

@@ -126,7 +126,7 @@ def embedding_similarity(
     topics = membership[chosen]
     bands = None if frequencies is None else frequency_bands(frequencies[chosen].astype(np.float64))
     pairs = WordPairs(topics, bands)
-    similarity = pairs.similarity(e)
+    same_sums, different_sums, z, z_banded = pairs.similarity(e)
     reason = None
     if pairs.num_words < 2:
         reason = f"{pairs.num_words} words have a topic and a vector: there is no pair"
@@ -134,9 +134,9 @@ def embedding_similarity(
         reason = "no two words share a topic"
     elif not pairs.different_pairs:
         reason = "all words share a topic: there is no different-topic pair"
-    same = float(similarity.same.sum()) / pairs.same_pairs if pairs.same_pairs else nan
-    different = float(similarity.different.sum()) / pairs.different_pairs if pairs.different_pairs else nan
-    same_without, different_without = pairs.without_each_word(similarity.same, similarity.different)
+    same = float(same_sums.sum()) / pairs.same_pairs if pairs.same_pairs else nan
+    different = float(different_sums.sum()) / pairs.different_pairs if pairs.different_pairs else nan
+    same_without, different_without = pairs.without_each_word(same_sums, different_sums)
     different_se = jackknife(different_without)
     ratio_withheld = reason
     if reason is None and not isfinite(different_se):
@@ -147,7 +147,7 @@ def embedding_similarity(
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio_se = jackknife(same_without / different_without)
     # Fewer words than make two bands are all in one.
-    z_banded = nan if frequencies is None else similarity.z if bands is None else similarity.z_banded
+    z_banded = nan if frequencies is None else z if bands is None else z_banded
     return EmbeddingSimilarity(
         kind=kind,
         same=same,
@@ -164,8 +164,8 @@ def embedding_similarity(
         num_words=len(e),
         num_topics=int(topics.any(0).sum()),
         zero_vectors=zero_vectors,
-        z=similarity.z,
-        p_value=erfc(abs(similarity.z) / sqrt(2)),
+        z=z,
+        p_value=erfc(abs(z) / sqrt(2)),
         z_banded=z_banded,
         p_value_banded=erfc(abs(z_banded) / sqrt(2)),
         bands=0 if frequencies is None else 1 if bands is None else int(bands.max()) + 1,

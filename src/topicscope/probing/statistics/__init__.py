@@ -4,14 +4,12 @@ from topicscope.probing.statistics.attention_ratios import (
     ENDS,
     OF_CONTROLS,
     PLAIN,
-    POSITION_CORRECTED,
     RATIOS,
     TESTED,
     UNMATCHED,
     WITHOUT_SINKS,
-    AttentionRatio,
 )
-from topicscope.probing.statistics.mantel import PairContrast, WordPairs
+from topicscope.probing.statistics.mantel import WordPairs
 from topicscope.probing.statistics.moments import (
     CORRECTED,
     COUNTS,
@@ -45,17 +43,14 @@ __all__ = [
     "OF_CONTROLS",
     "PAIRED",
     "PLAIN",
-    "POSITION_CORRECTED",
     "RATIOS",
     "SUMS",
     "TESTED",
     "UNMATCHED",
     "WITHOUT_SINKS",
-    "AttentionRatio",
     "DocumentSums",
     "Estimate",
     "Moments",
-    "PairContrast",
     "PartMoments",
     "PermutationTest",
     "WordPairs",

@@ -18,6 +18,8 @@ from jaxtyping import Bool, Float, Int
 _BLOCK = 1024  # topic sets compared at once, so that tens of thousands of them need no square matrix
 
 Factors = Float[np.ndarray, "head word k"]
+OfHeads = Float[np.ndarray, "head"]
+Words = Int[np.ndarray, "word"]
 WordSums = Float[np.ndarray, "*head word"]
 
 
@@ -36,29 +38,15 @@ class PairContrast:
         contrast of l_ik r_jl, difference = tr C, and under R mean 0 and variance ‖C‖²_F / k.
     """
 
-    same: Float[np.ndarray, "head"]
-    different: Float[np.ndarray, "head"]
-    difference: Float[np.ndarray, "head"]
-    difference_se: Float[np.ndarray, "head"]
-    sd: Float[np.ndarray, "head"]
-    diagonal: Float[np.ndarray, "head"]
-    z: Float[np.ndarray, "head"]
-    z_banded: Float[np.ndarray, "head"]
-    z_turned: Float[np.ndarray, "head"]
-
-
-@dataclass(frozen=True, eq=False)
-class PairSimilarity:
-    """What e_i · e_j says of words of one topic and of different topics.
-
-    same, different [word]: sums of a word's similarities to the others that share a topic with it, and that do not.
-    z, z_banded: see `PairContrast`.
-    """
-
-    same: Float[np.ndarray, "word"]
-    different: Float[np.ndarray, "word"]
-    z: float
-    z_banded: float
+    same: OfHeads
+    different: OfHeads
+    difference: OfHeads
+    difference_se: OfHeads
+    sd: OfHeads
+    diagonal: OfHeads
+    z: OfHeads
+    z_banded: OfHeads
+    z_turned: OfHeads
 
 
 class WordPairs:
@@ -68,7 +56,7 @@ class WordPairs:
     same_pairs, different_pairs: ordered pairs of distinct words. partners [word]: words that share a topic with it.
     """
 
-    def __init__(self, membership: Bool[np.ndarray, "word topic"], bands: Int[np.ndarray, "word"] | None) -> None:
+    def __init__(self, membership: Bool[np.ndarray, "word topic"], bands: Words | None) -> None:
         assert membership.any(1).all(), "a word without a topic is in no pair"
         packed = np.ascontiguousarray(np.packbits(membership, axis=1))
         keys = packed.view(f"V{packed.shape[1]}")[:, 0] if len(packed) else np.zeros(0, dtype="V1")
@@ -129,8 +117,14 @@ class WordPairs:
             z_turned=turned,
         )
 
-    def similarity(self, e: Float[np.ndarray, "word k"]) -> PairSimilarity:
-        """The similarities e_i · e_j, without the contrasts of a form that is not symmetric."""
+    def similarity(
+        self, e: Float[np.ndarray, "word k"]
+    ) -> tuple[Float[np.ndarray, "word"], Float[np.ndarray, "word"], float, float]:
+        """What e_i · e_j says of words of one topic and of different topics, without what only asymmetric forms have.
+
+        Returns the sums [word] of a word's similarities to the others that share a topic with it, and that do not; z
+        and z_banded, see `PairContrast`.
+        """
         own = np.einsum("wk,wk->w", e, e)
         same = np.einsum("wk,wk->w", e, self._shared(e[None])[0]) - own
         different = e @ _sums(e[None], self._group, len(self._sets))[0].sum(0) - own - same
@@ -141,7 +135,7 @@ class WordPairs:
             same.sum(keepdims=True),
             squares / max(self.num_words * (self.num_words - 1), 1),
         )
-        return PairSimilarity(same, different, float(z[0]), float(z_banded[0]))
+        return same, different, float(z[0]), float(z_banded[0])
 
     def without_each_word(self, same: WordSums, different: WordSums) -> tuple[WordSums, WordSums]:
         """S and D without each word, from the sums of the words; NaN where no pair is left.
@@ -157,7 +151,7 @@ class WordPairs:
 
     def shuffled(
         self, first: Int[np.ndarray, "pair"], second: Int[np.ndarray, "pair"], values: Float[np.ndarray, "head pair"]
-    ) -> tuple[Float[np.ndarray, "head"], Float[np.ndarray, "head"]]:
+    ) -> tuple[OfHeads, OfHeads]:
         """z and z_banded of Σ_same A for a symmetric A of which only some entries are not 0, as in `PairContrast`.
 
         first, second: the two words of each entry, every unordered pair of distinct words at most once.
@@ -179,10 +173,10 @@ class WordPairs:
 
     def _scores(
         self,
-        blocks: Callable[[Int[np.ndarray, "word"]], "_Blocks"],
-        gamma: Float[np.ndarray, "head"],
-        mean_square: Float[np.ndarray, "head"],
-    ) -> tuple[Float[np.ndarray, "head"], Float[np.ndarray, "head"]]:
+        blocks: Callable[[Words], "_Blocks"],
+        gamma: OfHeads,
+        mean_square: OfHeads,
+    ) -> tuple[OfHeads, OfHeads]:
         """Γ = Σ_{i≠j} A_ij B_ij, B = [i, j share a topic], in standard deviations under shuffles among all words, and
         within bands. NaN where a class has no pair, or without bands. blocks: A by the strata that it is given.
         """
@@ -208,12 +202,10 @@ class _Blocks:
 
     words: Float[np.ndarray, "head word stratum"]
     squares: Float[np.ndarray, "head a b"]
-    strata: Int[np.ndarray, "word"]
+    strata: Words
 
     @classmethod
-    def of_form(
-        cls, left: Factors, right: Factors, own: Float[np.ndarray, "head word"], strata: Int[np.ndarray, "word"]
-    ) -> "_Blocks":
+    def of_form(cls, left: Factors, right: Factors, own: Float[np.ndarray, "head word"], strata: Words) -> "_Blocks":
         """Of Ā: Σ Ā² over a block is half of Σ A_ij² and A_ij A_ji in both directions, from k × k matrices."""
         m, n = int(strata.max()) + 1, len(strata)
         L, R = _sums(left, strata, m), _sums(right, strata, m)
@@ -237,7 +229,7 @@ class _Blocks:
         first: Int[np.ndarray, "pair"],
         second: Int[np.ndarray, "pair"],
         values: Float[np.ndarray, "head pair"],
-        strata: Int[np.ndarray, "word"],
+        strata: Words,
     ) -> "_Blocks":
         """Of a symmetric form with these entries in both directions, and zeros elsewhere."""
         n, m = len(strata), int(strata.max()) + 1
@@ -266,9 +258,7 @@ class _Blocks:
         return mean, effect, np.maximum(self.squares - cells * mean**2 - explained, 0)
 
 
-def _permutation_moments(
-    A: _Blocks, B: _Blocks, size: Int[np.ndarray, "stratum"]
-) -> tuple[Float[np.ndarray, "head"], Float[np.ndarray, "head"]]:
+def _permutation_moments(A: _Blocks, B: _Blocks, size: Int[np.ndarray, "stratum"]) -> tuple[OfHeads, OfHeads]:
     """Mean and variance of Σ_{i≠j} A_ij B_π(i)π(j) over independent permutations π of every stratum, in closed form.
 
     In the parts of `_Blocks.effects`, uncorrelated under π, the sum is that of the means (its expectation) and of
@@ -309,9 +299,7 @@ def _narrow(
     return left @ right.swapaxes(1, 2), np.broadcast_to(np.eye(n), (len(left), n, n))
 
 
-def _sums(
-    x: Float[np.ndarray, "head word k"], group: Int[np.ndarray, "word"], groups: int
-) -> Float[np.ndarray, "head group k"]:
+def _sums(x: Float[np.ndarray, "head word k"], group: Words, groups: int) -> Float[np.ndarray, "head group k"]:
     """Sums over the words of each group; no group is empty."""
     order = np.argsort(group, kind="stable")
     size = np.bincount(group, minlength=groups)

@@ -122,19 +122,13 @@ def delta_method(
     return Estimate(function_value, sqrt(max(float(squared), 0.0)), moments.documents, effective=effective)
 
 
-def ratio_of_means(
-    moments: Moments,
-    x_numerator: Indices,
-    n_numerator: Indices,
-    x_denominator: Indices,
-    n_denominator: Indices,
-) -> Estimate:
+def ratio_of_means(moments: Moments, x_a: Indices, n_a: Indices, x_b: Indices, n_b: Indices) -> Estimate:
     """R = (Σx_a/Σn_a) / (Σx_b/Σn_b), the ratio of two pooled means, with its delta-method error.
 
     Each argument holds the indices of features that are summed (x: sums of attention, n: counts of pairs). An index may
     appear in several arguments. NaN with a reason when a class has no pair or the denominator's mean is 0.
     """
-    return matched_ratio(moments, *(np.atleast_2d(i) for i in (x_numerator, n_numerator, x_denominator, n_denominator)))
+    return matched_ratio(moments, *(np.atleast_2d(i) for i in (x_a, n_a, x_b, n_b)))
 
 
 def matched_ratio(moments: Moments, x_a: Indices, n_a: Indices, x_b: Indices, n_b: Indices) -> Estimate:
