@@ -307,15 +307,8 @@ class ProbeResult(Result):
         """For notebooks: the answer, the measured rows and the head map as a picture that needs no script."""
         from topicscope.report import to_png
 
-        shown = [
-            "part",
-            "threshold",
-            "verdict",
-            "permutation_p",
-            "attention_ratio",
-            "attention_ratio_se",
-            "attention_ratio_distinct",
-        ]
+        shown = ["part", "threshold", "verdict", "permutation_p"]
+        shown += ["attention_ratio", "attention_ratio_se", "attention_ratio_distinct"]
         shown += ["control_attention_ratio_low", "control_attention_ratio_high", "embedding_cosine_layer_ratio"]
         measured = self.rows[self.rows["source"] == "measured"]
         table = measured[shown].to_html(index=False, float_format="{:.3f}".format)
