@@ -152,8 +152,9 @@ class ProbeResult(Result):
     def plot(self, kind: str = "heads", *, columns: Literal["single", "double"] | None = None, **more: Any) -> Any:
         """A matplotlib figure; columns: as wide as one or two columns of a paper.
 
-        kind: "heads" or another of `KINDS`, each with its own options: part and threshold (those of the headline unless
-        given), circuit ("OV", "QK"), layer and head (together; else the head with the largest ratio of distinct words).
+        kind: "heads", "ratios", "controls", "embeddings", "similarities", "distances", "coverage", "profile" or
+        "circuits", each with its own options (see `KINDS`): part and threshold (those of the headline unless given),
+        circuit ("OV", "QK"), layer and head (both; else the head with the largest ratio of distinct words).
 
         Raises:
             InputError: no such kind or option, or the result lacks what it would show.
