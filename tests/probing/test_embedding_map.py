@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from topicscope.probing.embeddings.block_map import MOST_BINS, SAMPLED_WORDS, embedding_map
+from topicscope.probing.embeddings.similarity import MOST_BINS, SAMPLED_WORDS, embedding_map
 
 
 def some_words(number: int, topics: int, several: bool, seed: int = 0) -> tuple[list[str], np.ndarray, np.ndarray]:

@@ -64,7 +64,7 @@ def test_every_head_equals_the_pooled_formula_on_that_head_alone(corrected: bool
     source = sums.corrected if corrected else sums.heads
     for layer, head in np.ndindex(LAYERS, HEADS):
         vectors = np.concatenate([source[:, 1, layer, head], sums.counts[:, 1]], axis=1)
-        moments = Moments.empty(2 * NUM_CLASSES).add(vectors)
+        moments = Moments.of(vectors)
         want = ratio_of_means(moments, [2], [NUM_CLASSES + 2], [3], [NUM_CLASSES + 3])
         assert value[layer, head] == pytest.approx(want.value, rel=1e-12)
         assert error[layer, head] == pytest.approx(want.se, rel=1e-9)
@@ -79,7 +79,9 @@ def test_merging_equals_summing_all_documents_at_once() -> None:
     merged, once = PartMoments.of(first) + PartMoments.of(second), PartMoments.of(whole)
     assert merged.documents == 24
     assert merged.ratio(0).se == pytest.approx(once.ratio(0).se, rel=1e-12)
-    assert merged.matched(0).value == pytest.approx(once.matched(0).value, rel=1e-12)
+    assert merged.ratio(0, matched="distance").value == pytest.approx(
+        once.ratio(0, matched="distance").value, rel=1e-12
+    )
     np.testing.assert_allclose(merged.head_ratios(0)[1], once.head_ratios(0)[1], rtol=1e-12)
 
 
@@ -87,7 +89,7 @@ def test_distance_matching_takes_out_an_effect_of_distance_alone() -> None:
     """Attention depends on distance only, and same-topic pairs stand closer: the plain ratio is fooled."""
     moments = PartMoments.of(random_sums(400, 4, near=3.0))
     assert moments.ratio(0).value > 1.2
-    low, high = moments.matched(0).interval()
+    low, high = moments.ratio(0, matched="distance").interval()
     assert low < 1.0 < high
 
 
@@ -95,7 +97,7 @@ def test_frequency_matching_takes_out_an_effect_of_frequency_alone() -> None:
     sums = random_sums(400, 6, near=3.0)
     same, different = (sums.banded[:, 0, k].sum() / sums.banded_counts[:, 0, k].sum() for k in (1, 2))
     assert same / different > 1.2
-    low, high = PartMoments.of(sums).matched(0, DISTINCT, by="frequency").interval()
+    low, high = PartMoments.of(sums).ratio(0, DISTINCT, matched="frequency").interval()
     assert low < 1.0 < high
 
 

@@ -1,12 +1,10 @@
-"""Delta-method errors against explicit jackknives over documents, their coverage, and the algebra of the moments."""
+"""Delta-method errors against explicit jackknives over documents, and their coverage."""
 
 from dataclasses import replace
 from math import isnan, nan
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from topicscope.probing.statistics import Moments, delta_method, effective_documents, jackknife, ratio_of_means
@@ -29,7 +27,7 @@ def corpus(rng, documents=60, bins=1, spread=0.4):
 
 
 def moments_of(z):
-    return Moments.empty(z.shape[1]).add(z)
+    return Moments.of(z)
 
 
 def columns(bins):
@@ -93,7 +91,6 @@ def test_matched_ratio_and_its_error_agree_with_the_jackknife(bins):
     estimate = matched_ratio(moments_of(z), *columns(bins))
     assert estimate.value == pytest.approx(slow_matched(z.sum(0), bins), rel=1e-13)
     assert estimate.se == pytest.approx(slow_jackknife(z, lambda s: slow_matched(s, bins)), rel=0.03)
-    assert (estimate.left_out_a, estimate.left_out_b) == (0, 0)
 
 
 def test_matching_removes_what_distance_alone_explains():
@@ -108,16 +105,13 @@ def test_matching_removes_what_distance_alone_explains():
     assert ratio_of_means(moments, x_a, n_a, x_b, n_b).value > 1.3 * A / B  # the confounded ratio
 
 
-def test_bins_of_one_class_only_are_left_out_and_reported():
+def test_bins_of_one_class_only_are_left_out():
     z = corpus(np.random.default_rng(6), bins=4)
     x_a, n_a, x_b, n_b = columns(4)
     z[:, [x_a[3], n_a[3], x_b[0], n_b[0]]] = 0
-    t = z.sum(0)
     estimate = matched_ratio(moments_of(z), x_a, n_a, x_b, n_b)
     kept = matched_ratio(moments_of(z), x_a[1:3], n_a[1:3], x_b[1:3], n_b[1:3])
     assert (estimate.value, estimate.se) == (pytest.approx(kept.value), pytest.approx(kept.se))
-    assert estimate.left_out_a == pytest.approx(t[n_a[0]] / t[n_a].sum())
-    assert estimate.left_out_b == pytest.approx(t[n_b[3]] / t[n_b].sum())
 
 
 def test_a_bin_that_one_document_fills_still_agrees_with_the_jackknife():
@@ -160,7 +154,6 @@ def test_no_common_bin_is_nan_with_the_reason():
     estimate = matched_ratio(moments_of(z), *columns(2))
     assert isnan(estimate.value)
     assert estimate.reason == "no bin holds pairs of both classes"
-    assert (estimate.left_out_a, estimate.left_out_b) == (1, 1)
 
 
 def test_one_document_has_a_value_without_an_error():
@@ -172,7 +165,7 @@ def test_one_document_has_a_value_without_an_error():
 
 
 def test_no_documents_have_no_statistic():
-    assert isnan(delta_method(Moments.empty(2), nan, np.zeros(2)).value)
+    assert isnan(delta_method(Moments.of(np.zeros((0, 2))), nan, np.zeros(2)).value)
 
 
 def test_a_statistic_of_another_degree_is_refused():
@@ -191,13 +184,12 @@ def test_matched_intervals_cover_the_truth():
     assert 0.93 <= hits / runs <= 0.97
 
 
-def test_a_wider_confidence_widens_the_interval():
+def test_the_interval_is_students_with_the_effective_number_of_documents():
     estimate = ratio_of_means(moments_of(corpus(np.random.default_rng(12))), [0], [1], [2], [3])
     low, high = estimate.interval()
     assert (low + high) / 2 == pytest.approx(estimate.value)
     assert estimate.effective < 60
     assert (high - low) / 2 == pytest.approx(student(estimate.effective - 1).ppf(0.975) * estimate.se, rel=1e-9)
-    assert estimate.interval(0.99)[0] < low
     alike = ratio_of_means(moments_of(np.tile([3.0, 2, 2, 2], (60, 1))), [0], [1], [2], [3])
     assert alike.effective == pytest.approx(60)
     low, high = replace(alike, se=1.0).interval()
@@ -221,19 +213,6 @@ def test_where_one_document_holds_everything_nothing_is_known_of_the_spread():
     assert estimate.value == 1.5
     assert isnan(estimate.se)
     assert estimate.reason == "one document holds all pairs of a class"
-
-
-@settings(max_examples=30, deadline=None)
-@given(sizes=st.tuples(*[st.integers(0, 6)] * 3), features=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
-def test_merging_is_associative_and_equals_adding_at_once(sizes, features, seed):
-    rng = np.random.default_rng(seed)
-    blocks = [rng.normal(1, 3, size=(n, features)) for n in sizes]
-    a, b, c = (moments_of(z) for z in blocks)
-    whole = moments_of(np.vstack(blocks))
-    for merged in (a.merge(b).merge(c), a.merge(b.merge(c)), c.merge(b).merge(a), a.add(blocks[1]).add(blocks[2])):
-        assert merged.documents == whole.documents == sum(sizes)
-        np.testing.assert_allclose(merged.total, whole.total, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(merged.outer, whole.outer, rtol=1e-12, atol=1e-12)
 
 
 def test_float32_documents_are_summed_in_float64():

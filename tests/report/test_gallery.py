@@ -5,7 +5,7 @@ from pathlib import Path
 from PIL import Image
 
 from scripts import load_script
-from topicscope.probing.results.plots import KINDS as PROBE_KINDS
+from topicscope.probing.results.result import KINDS as PROBE_KINDS
 from topicscope.report.training_figures import KINDS as RUN_KINDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

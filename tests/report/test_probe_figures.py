@@ -11,9 +11,9 @@ from cli.probe_files import WORDS_CSV, save_model, texts
 from report.report_records import heads_of
 from topicscope.errors import InputError
 from topicscope.probing.attention import BINNED, NUM_BINS
-from topicscope.probing.results.plots import KINDS
+from topicscope.probing.results.result import KINDS
 from topicscope.probing.results.tables import distances
-from topicscope.probing.statistics import distance_features
+from topicscope.probing.statistics import pair_features
 from topicscope.report import controls, coverage, profile
 from topicscope.report.labels import RATIOS
 from topicscope.report.probe_figures import SHARES
@@ -40,6 +40,8 @@ def test_an_unknown_kind_names_the_kinds(result) -> None:
     with pytest.raises(InputError) as caught:
         result.plot("no such kind")
     assert all(kind in str(caught.value) for kind in KINDS)
+    with pytest.raises(InputError, match="unknown option of the plot 'ratios'"):
+        result.plot("ratios", part="encoder")
 
 
 def test_the_data_are_the_result_s(result) -> None:
@@ -94,10 +96,10 @@ def test_every_control_is_a_point(columns) -> None:
 
 def test_distances_are_the_means_of_the_moments() -> None:
     """Planted sums and counts: every class and bin has another mean, and topic seeds are added up."""
-    size = max(int(indices.max()) for pair in BINNED for indices in distance_features(pair)) + 1
+    size = max(int(indices.max()) for pair in BINNED for indices in pair_features([pair], matched="distance")) + 1
     total = np.zeros((4, size))
     for place, pair in enumerate(BINNED):
-        sums, counts = distance_features(pair)
+        sums, counts = (index[:, 0] for index in pair_features([pair], matched="distance"))
         assert len(set(sums) | set(counts)) == 2 * NUM_BINS
         for configuration in range(4):
             total[configuration, counts] = 1 + configuration

@@ -228,7 +228,7 @@ def ratio(pairs: PairTable, membership: np.ndarray, *, distinct: bool = False, a
     articles = int(pairs.document.max()) + 1
     columns = (same * attention, same, ~same * attention, ~same)
     sums = [np.bincount(pairs.document[used], column, articles) for column in columns]
-    found = ratio_of_means(Moments.empty(4).add(np.stack(sums, axis=1)), [0], [1], [2], [3])
+    found = ratio_of_means(Moments.of(np.stack(sums, axis=1)), [0], [1], [2], [3])
     return Effect(found.value, found.se, len(query), articles)
 
 

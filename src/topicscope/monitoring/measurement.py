@@ -164,7 +164,7 @@ def _means(pairs: PairTable, x: Float[np.ndarray, "pair"], documents: int) -> di
     """Sums and counts by document and kind become means, ratios and their errors."""
     flat = pairs.document * 3 + np.searchsorted(_KINDS, pairs.pair_class)
     sums, counts = (np.bincount(flat, w, documents * 3).reshape(-1, 3).astype(np.float64) for w in (x, np.ones_like(x)))
-    moments = Moments.empty(6).add(np.concatenate([sums, counts], 1))
+    moments = Moments.of(np.concatenate([sums, counts], 1))
     paired = ratio_of_means(moments, [0, 1], [3, 4], [2], [5])
     distinct = ratio_of_means(moments, [1], [4], [2], [5])
     (s, n_s), (d, n_d) = ((sums[:, ks].sum(), counts[:, ks].sum()) for ks in ([0, 1], [2]))

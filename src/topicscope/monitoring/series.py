@@ -33,6 +33,7 @@ from topicscope.probing.statistics import (
     DIFFERENT,
     PAIRED,
     SUMS,
+    Moments,
     PartMoments,
     delta_method,
     effective_documents,
@@ -98,7 +99,7 @@ def _attention(row: dict[Any, Any], moments: PartMoments, chosen: Sequence[int])
 
 def _means(moments: PartMoments, configuration: int, start: int) -> tuple[float, float, float, float]:
     """S, D, S - D and its error, clustered by document."""
-    pooled = moments.pooled[configuration]
+    pooled = Moments(moments.documents, moments.pooled_total[configuration], moments.pooled_outer[configuration])
     gradient, means, used = np.zeros_like(pooled.total), [], []
     for sign, kinds in ((1.0, PAIRED), (-1.0, DIFFERENT)):
         x, n = [start + k for k in kinds], [COUNTS.start + k for k in kinds]

@@ -17,7 +17,7 @@ from topicscope.errors import InputError
 from topicscope.probing.attention import TopicLookup, profiled
 from topicscope.probing.circuits import circuits_of_probe
 from topicscope.probing.config import ProbeOptions
-from topicscope.probing.embeddings import EmbeddingProbe
+from topicscope.probing.embeddings import EmbeddingProbe, with_controls
 from topicscope.probing.execution import (
     LeftOut,
     ModelSource,
@@ -46,11 +46,17 @@ from topicscope.probing.results import (
     attention_rows,
     control_table,
     head_rows,
-    headline_of_parts,
     result_table,
     with_sinks_excluded,
 )
-from topicscope.probing.statistics import DIFFERENT, PAIRED, PartMoments, rows_read, shuffled_topics
+from topicscope.probing.statistics import (
+    DIFFERENT,
+    PAIRED,
+    PartMoments,
+    headline_of_parts,
+    rows_read,
+    shuffled_topics,
+)
 from topicscope.probing.tokens import TokenCache, cache_key, tokens_of
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import (
@@ -304,9 +310,9 @@ def probe(
             work.warn([f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"])
 
         # Tables: one row per threshold and part, per head, and the answer in one sentence.
-        embeddings = embedding_probe.table()
+        embeddings = with_controls(embedding_probe.measured, embedding_probe.controls)
         rows = result_table(view.name, attention, controls, embeddings, tests)
-        answer = headline_of_parts(view, rows, measured.moments, measured.interrupted)
+        answer = headline_of_parts(view.name, rows, measured.moments, measured.interrupted)
         heads = head_rows(measured.moments, view.parts, configurations)
         head_examples: tuple[dict[str, Any], ...] = ()
         if not work.interrupted:

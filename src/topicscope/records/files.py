@@ -104,7 +104,7 @@ def read_jsonl(path: Path) -> list[Any]:
 
 def dump_json(document: Any, indent: int | None = None) -> str:
     """JSON text with NaN and infinities as null and numpy scalars and arrays as numbers and lists."""
-    return json.dumps(_plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
+    return json.dumps(plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def sha256_of_file(path: Path) -> str:
@@ -113,15 +113,16 @@ def sha256_of_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A document of numbers, text, lists and dicts only, with None for NaN and infinities, as JSON has it."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Path):

@@ -5,12 +5,11 @@ are its OV and QK circuits between words (Elhage et al. 2021); see `circuits.fac
 """
 
 import html
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from math import erfc, sqrt
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,9 +24,9 @@ from topicscope.probing.circuits.factors import CircuitFactors, circuit_factors,
 from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeOptions
 from topicscope.probing.hf import ModelView
 from topicscope.probing.inputs import FittedTopics, TopicSource, configurations_of, read_topics, view_of
-from topicscope.probing.statistics import PairContrast, WordPairs, frequency_bands
+from topicscope.probing.statistics import WordPairs, frequency_bands
 from topicscope.probing.tokens import word_token_ids
-from topicscope.records import CIRCUITS, Result, select, threshold_cell, write_json, write_text
+from topicscope.records import CIRCUITS, Result, plain, select, threshold_cell, write_json, write_text
 from topicscope.topics import TopicModel, Topics, WordList
 
 ALL_HEADS = -1
@@ -57,89 +56,71 @@ def circuit_rows(
     words = list(dict.fromkeys(word for c in configurations for word in c.assignment.words))
     found = word_token_ids(view.tokenizer, words).found
     known = [word for word in words if word in found]
+    if not known:
+        return pd.DataFrame()
     chosen = []
     for configuration in configurations:
         membership = configuration.assignment.membership(known)
-        used = np.flatnonzero(membership.any(1))
-        counts = None if frequencies is None else np.array([frequencies.get(known[i], 0.0) for i in used], dtype=float)
-        lost = len(configuration.assignment.words) - len(used)
-        chosen.append(_Chosen(configuration.threshold, configuration.topic_seed, membership, counts, lost))
-    if not known:
-        return pd.DataFrame()
+        lost = len(configuration.assignment.words) - int(membership.any(1).sum())
+        chosen.append(_Words(configuration.threshold, configuration.topic_seed, membership, lost))
+    counts = None if frequencies is None else np.array([frequencies.get(word, 0.0) for word in known], dtype=float)
     ids = torch.tensor([found[word].token_id for word in known])
     heads = {part.name: {head: part.key_value_head(head) for head in part.heads} for part in view.parts}
-    return _rows(circuit_factors(view, ids, output_embeddings), chosen, heads)
+    return _rows(circuit_factors(view, ids, output_embeddings), chosen, counts, heads)
 
 
-def laboratory_rows(model: TopicTransformer, membership: Bool[np.ndarray, "word topic"]) -> pd.DataFrame:
-    """The same for the paper's transformer, whose words are the tokens 1 … V: OV = W_pred W_O W_V W_E, and QK.
+class _Words(NamedTuple):
+    """The words of one configuration among those that are known; lost: how many more it has."""
 
-    With one-hot embeddings and one head, OV is W_V[written, attended] itself, whose blocks Theorem 2 gives. Positions,
-    layer norms and the feed-forward sub-layer are not in it.
-    """
-    heads = {head: head for head in range(model.config.heads)}
-    chosen = [_Chosen(None, 0, membership, None, 0)]
-    return _rows(_laboratory_factors(model, len(membership)), chosen, {"layer": heads})
-
-
-class _Chosen:
-    """The words of one configuration that are measured."""
-
-    def __init__(
-        self,
-        threshold: float | None,
-        topic_seed: int,
-        membership: Bool[np.ndarray, "word topic"],
-        counts: Float[np.ndarray, " used"] | None,
-        lost: int,
-    ) -> None:
-        self.used = np.flatnonzero(membership.any(1))
-        bands = None if counts is None else frequency_bands(counts)
-        self.pairs = WordPairs(membership[self.used], bands)
-        self.constant = {
-            "threshold": threshold_cell(threshold),
-            "topic_seed": topic_seed,
-            "words": len(self.used),
-            "topics": int(membership.any(0).sum()),
-            "bands": 0 if bands is None else len(np.unique(bands)),
-            "words_without_token": lost,
-            "pairs_same": self.pairs.same_pairs,
-            "pairs_different": self.pairs.different_pairs,
-        }
+    threshold: float | None
+    topic_seed: int
+    membership: Bool[np.ndarray, "word topic"]
+    lost: int
 
 
 def _rows(
     factors: Iterable[CircuitFactors],
-    chosen: Sequence[_Chosen],
+    chosen: Sequence[_Words],
+    counts: Float[np.ndarray, "word"] | None,
     heads: Mapping[str, Mapping[int, int]],
 ) -> pd.DataFrame:
-    """heads: of each part, with the key-value head that each reads."""
+    """See `circuit_rows`; heads: of each part, with the key-value head that each reads."""
+    # Of each configuration with a pair of words: those that are used, their pairs, and the columns of all its rows.
+    measured = []
+    for of in chosen:
+        used = np.flatnonzero(of.membership.any(1))
+        if len(used) < 2:
+            continue
+        bands = None if counts is None else frequency_bands(counts[used])
+        pairs = WordPairs(of.membership[used], bands)
+        constant = {
+            "threshold": threshold_cell(of.threshold),
+            "topic_seed": of.topic_seed,
+            "words": len(used),
+            "topics": int(of.membership.any(0).sum()),
+            "bands": 0 if bands is None else len(np.unique(bands)),
+            "words_without_token": of.lost,
+            "pairs_same": pairs.same_pairs,
+            "pairs_different": pairs.different_pairs,
+        }
+        measured.append((used, pairs, constant))
     rows: list[dict[str, Any]] = []
     for found in factors:
-        for words in chosen:
-            if len(words.used) < 2:
-                continue
-            left, right = found.left[:, words.used], found.right[:, words.used]
+        where = {"part": found.part, "place": found.place, "circuit": found.circuit, "layer": found.layer}
+        for used, pairs, constant in measured:
+            left, right = found.left[:, used], found.right[:, used]
             scale = len(left) if found.circuit == "QK" else 1
             # All heads side by side are the factors of their sum.
             every = [x.swapaxes(0, 1).reshape(1, x.shape[1], -1) for x in (left / scale, right)]
-            where = {"part": found.part, "place": found.place, "circuit": found.circuit, "layer": found.layer}
-            numbers = [*heads[found.part].items(), (ALL_HEADS, ALL_HEADS)]
-            values = [*_values(words.pairs.contrast(left, right)), *_values(words.pairs.contrast(*every))]
-            for (head, shared), row in zip(numbers, values, strict=True):
-                rows.append(words.constant | where | {"head": head, "kv_head": shared} | row)
+            contrasts = asdict(pairs.contrast(left, right)), asdict(pairs.contrast(every[0], every[1]))
+            columns = {name: np.concatenate([of[name] for of in contrasts]).tolist() for name in contrasts[0]}
+            for number, (head, shared) in enumerate([*heads[found.part].items(), (ALL_HEADS, ALL_HEADS)]):
+                row = {name: values[number] for name, values in columns.items()}
+                for name in ("z", "z_banded", "z_turned"):
+                    row[name.replace("z", "p_value")] = erfc(abs(row[name]) / sqrt(2))
+                rows.append(constant | where | {"head": head, "kv_head": shared} | row)
     frame = pd.DataFrame(rows)
     return frame[[*_LEADING, *(c for c in frame if c not in _LEADING)]] if rows else frame
-
-
-def _values(contrast: PairContrast) -> Iterator[dict[str, float]]:
-    """The fields of each head with the p-values of its z."""
-    columns = {field.name: getattr(contrast, field.name).tolist() for field in fields(contrast)}
-    for values in zip(*columns.values(), strict=True):
-        row = dict(zip(columns, values, strict=True))
-        yield row | {
-            name.replace("z", "p_value"): erfc(abs(row[name]) / sqrt(2)) for name in ("z", "z_banded", "z_turned")
-        }
 
 
 def _laboratory_factors(model: TopicTransformer, num_words: int) -> Iterator[CircuitFactors]:
@@ -206,7 +187,7 @@ class CircuitResult(Result):
         return circuit_map(
             self.heads(),
             circuit=circuit,
-            place=place or self._places[-1],
+            place=place or self.rows["place"].iloc[-1],
             part=part or self.rows["part"].iloc[0],
             threshold=self._middle_threshold if threshold is None else threshold,
             name=self.model["name"],
@@ -214,16 +195,12 @@ class CircuitResult(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `circuits.json` holds and `--json` prints."""
-        rows = [
-            {str(k): None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-            for row in self.rows.to_dict(orient="records")
-        ]
         return {
             **self._head(),
             "model": dict(self.model),
             "notes": list(self.notes),
             "warnings": list(self.warnings),
-            "rows": rows,
+            "rows": plain(self.rows.to_dict(orient="records")),
         }
 
     def pictures(self) -> dict[str, bytes]:
@@ -248,23 +225,18 @@ class CircuitResult(Result):
         return cls(record["model"], rows, tuple(record["notes"]), tuple(record["warnings"]), folder)
 
     @property
-    def _places(self) -> list[str]:
-        return list(dict.fromkeys(self.rows["place"]))
-
-    @property
     def _middle_threshold(self) -> float:
         usable = self.rows[self.rows["z"].notna()]
         values = (self.rows if usable.empty else usable)["threshold"].unique()
         return float(values[len(values) // 2])
 
     def __str__(self) -> str:
-        threshold, place = self._middle_threshold, self._places[-1]
+        threshold, place = self._middle_threshold, self.rows["place"].iloc[-1]
         sentences = []
         for part in dict.fromkeys(self.rows["part"]):
             for circuit, name in (("OV", "values"), ("QK", "scores")):
-                rows = self.rows[(self.rows["part"] == part) & (self.rows["circuit"] == circuit)]
-                rows = rows[(rows["place"] == place) & (rows["head"] != ALL_HEADS)]
-                rows = select(rows, threshold)
+                rows = select(self.heads(), threshold)
+                rows = rows[(rows["part"] == part) & (rows["circuit"] == circuit) & (rows["place"] == place)]
                 more, less = stand_out(rows)
                 sentences.append(
                     f"{circuit} ({name}), {part}: of {len(rows)} heads {more} connect same-topic words more than "
@@ -324,11 +296,22 @@ def circuits(
     if isinstance(model, TopicTransformer):
         return _laboratory(model, topics)
     options = ProbeOptions.checked(threshold=tuple(threshold), overlap=overlap, language=language)
-    fitted = _fitted(topics)
+    given = read_topics(Topics(topics, {}) if isinstance(topics, TopicModel) else topics)
+    if isinstance(given, int):
+        raise InputError(
+            "circuits need topics that are there already",
+            received=given,
+            expected="a topics file, a matrix or a word list",
+            advice="fit them: topicscope topics fit CORPUS --topics NUMBER --output topics.npz",
+        )
+    fitted = FittedTopics((), given, {}) if isinstance(given, WordList) else FittedTopics(given, None, {})
     configurations = configurations_of(fitted, options)
     call = "topicscope.circuits(model, tokenizer, topics=…)"
     view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code, call=call)
-    W_U = _head_of(model)
+    W_U = None
+    if not isinstance(model, (str, ModelView)):
+        head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        W_U = None if head is None else head.weight.detach()
     layouts = layouts_of(view)
     frequencies = _ranks(fitted.topics) if frequencies is None else frequencies
     rows = circuit_rows(view, configurations, frequencies=frequencies, output_embeddings=W_U)
@@ -357,6 +340,11 @@ def circuits_of_probe(
 
 
 def _laboratory(model: TopicTransformer, topics: TopicSource | TopicModel) -> CircuitResult:
+    """Of the paper's transformer, whose words are the tokens 1 … V: OV = W_pred W_O W_V W_E, and QK.
+
+    With one-hot embeddings and one head, OV is W_V[written, attended] itself, whose blocks Theorem 2 gives. Positions,
+    layer norms and the feed-forward sub-layer are not in it.
+    """
     source = topics.model if isinstance(topics, Topics) else topics
     if not isinstance(source, TopicModel):
         raise InputError(
@@ -367,23 +355,11 @@ def _laboratory(model: TopicTransformer, topics: TopicSource | TopicModel) -> Ci
     words, tokens = len(source.vocabulary), model.weights()["W_E"].shape[1]
     if tokens < words + 1:
         raise InputError("the topic model has other words", received=f"{words} words", expected=f"{tokens - 1} words")
-    membership = source.members.T
-    rows = laboratory_rows(model, membership)
+    heads = {head: head for head in range(model.config.heads)}
+    rows = _rows(_laboratory_factors(model, words), [_Words(None, 0, source.members.T, 0)], None, {"layer": heads})
     _require_pairs(rows, (), "the laboratory model")
     notes = ("exact: the words' tokens through the layer's matrices; layers beyond the first: the direct path",)
     return CircuitResult({"name": "laboratory", "type": "TopicTransformer"}, rows, notes)
-
-
-def _fitted(topics: TopicSource | TopicModel) -> FittedTopics:
-    given = read_topics(Topics(topics, {}) if isinstance(topics, TopicModel) else topics)
-    if isinstance(given, int):
-        raise InputError(
-            "circuits need topics that are there already",
-            received=given,
-            expected="a topics file, a matrix or a word list",
-            advice="fit them: topicscope topics fit CORPUS --topics NUMBER --output topics.npz",
-        )
-    return FittedTopics((), given, {}) if isinstance(given, WordList) else FittedTopics(given, None, {})
 
 
 def _ranks(topics: Sequence[Topics]) -> dict[str, float] | None:
@@ -391,14 +367,6 @@ def _ranks(topics: Sequence[Topics]) -> dict[str, float] | None:
     if not topics or not str(topics[0].provenance.get("engine")).startswith("tomotopy"):
         return None
     return {word: -float(rank) for rank, word in enumerate(topics[0].model.vocabulary.words)}
-
-
-def _head_of(model: str | PreTrainedModel | ModelView) -> torch.Tensor | None:
-    """The output embeddings of a live model with a head."""
-    if isinstance(model, (str, ModelView)):
-        return None
-    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    return None if head is None else head.weight.detach()
 
 
 def _output_note(view: ModelView, W_U: torch.Tensor | None) -> str:

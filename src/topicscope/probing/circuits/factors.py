@@ -20,7 +20,7 @@ at both, since they write the same whatever word is attended. Into u go the line
 output (Gemma 2 and 3) and that of the final norm (pre-norm families).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,8 +91,8 @@ def attention_weights(view: ModelView) -> Iterator[tuple[str, int, dict[str, Flo
     layouts = layouts_of(view)
     for part, pattern in zip(view.parts, view._family.parts, strict=True):
         found = _Part(view, part, layouts[part.name], pattern)
-        for number in part.layers:
-            (W_Q, _), (W_K, _), (W_V, _), (W_O, _) = found.maps(number)
+        for number, layer in found.layers.items():
+            (W_Q, _), (W_K, _), (W_V, _), (W_O, _) = found.maps(layer)
             yield part.name, number, {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}
 
 
@@ -106,7 +106,6 @@ def circuit_factors(
     """The circuits between the tokens, layer by layer, for every part, place and circuit.
 
     direct_values_only: of the circuits only OV at the place "raw", which needs no forward pass.
-
     output_embeddings: W_U [token, d]; the input embeddings, as they enter the layers, where there are none or where
     they are of another width (ALBERT, ELECTRA).
 
@@ -117,14 +116,11 @@ def circuit_factors(
     with torch.inference_mode(), evaluating(view._model):
         for part, pattern in zip(view.parts, view._family.parts, strict=True):
             found = _Part(view, part, layouts[part.name], pattern)
-            if direct_values_only:
-                yield from found.direct_values(token_ids, output_embeddings)
-            else:
-                yield from found.factors(token_ids, output_embeddings)
+            yield from found.factors(token_ids, output_embeddings, direct_values_only=direct_values_only)
 
 
 class _Part:
-    """One stack of attention and its modules."""
+    """One stack of attention and its modules; layers: the module of each layer that is read, by its number."""
 
     def __init__(self, view: ModelView, part: PartSpec, layout: Layout, pattern: Any) -> None:
         self._view, self._part, self._model = view, part, view._model
@@ -133,120 +129,86 @@ class _Part:
         self._layout = layout if projects else replace(layout, project="")
         found = {id(module): name for name, module in self._model.named_modules()}
         names = [found[id(module)] for module in attention_modules(self._model, pattern)]
-        self._layers = [self._model.get_submodule(name.removesuffix(f".{layout.attention}")) for name in names]
+        modules = [self._model.get_submodule(name.removesuffix(f".{layout.attention}")) for name in names]
+        if len(modules) != part.num_layers:  # ALBERT calls one module, or one for each group, for many layers
+            config = self._model.config
+            inner, groups = int(config.inner_group_num), int(config.num_hidden_groups)
+            group = [n // inner * groups // int(config.num_hidden_layers) for n in range(part.num_layers)]
+            modules = [modules[group[n] * inner + n % inner] for n in range(part.num_layers)]
+        self.layers = {number: modules[number] for number in part.layers}
 
-    def maps(self, number: int) -> list[tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]]:
-        """Weight and bias of the maps to queries, keys, values and of the output of a layer."""
-        layer = self._layers[self._module_of(number)]
-        return [*self._split(layer), self._weights(self._layout.output, layer)]
+    def factors(
+        self, ids: Int64[Tensor, " word"], W_U: Tensor | None, *, direct_values_only: bool
+    ) -> Iterator[CircuitFactors]:
+        """See `circuit_factors`."""
+        layout, part, model = self._layout, self._part, self._model
 
-    def direct_values(self, ids: Int64[Tensor, " word"], W_U: Tensor | None) -> Iterator[CircuitFactors]:
-        raw, u = self._words(ids, W_U)
-        for number in self._part.layers:
-            layer = self._layers[self._module_of(number)]
-            written = self._folded(self._layout.after, u, layer, transposed=True)
-            name, where = (self._layout.norm, layer) if self._part.name != "cross" else (self._layout.source_norm, None)
-            yield self._values(number, "raw", self._heads(layer), written, self._folded(name, raw, where))
+        # Input embeddings as wide as the layers, and output embeddings through the last norm, each [word d].
+        raw = self._view.embedding_matrix()[ids].double()
+        if layout.project:
+            project, shift = self._weights(model, layout.project)
+            raw = raw @ project.T
+        u = W_U[ids].detach().cpu().double() if W_U is not None and W_U.shape[1] == raw.shape[1] else raw
+        u = self._folded(model, layout.final, u, transposed=True)
 
-    def factors(self, ids: Int64[Tensor, " word"], W_U: Tensor | None) -> Iterator[CircuitFactors]:
-        raw, u = self._words(ids, W_U)
-        queries, keys = self._layer_outputs(ids)
-        for number in self._part.layers:
-            layer = self._layers[self._module_of(number)]
+        # What enters the first layer on the side of the queries and on that of the keys and values, each [word d].
+        if not direct_values_only:
+            encoded = self._view.embedding_output(ids).double()
+            encoded = encoded @ project.T + shift if layout.project else encoded
+            asking = encoded
+            if layout.embedding:
+                pair = torch.stack([torch.full_like(ids, self._view._filler_id)] * FIXED_POSITION + [ids], 1)
+                pair = pair.to(self._view.device)
+                inputs = self._view._inputs(pair, torch.ones_like(pair)) | {"decoder_input_ids": pair}
+                asking = output_of(model, layout.embedding, inputs)[:, FIXED_POSITION].cpu().double()
+            asked = encoded if part.name == "cross" else asking
+
+        read = list(part.heads)
+        for number, layer in self.layers.items():
             heads = self._heads(layer)
-            written = self._folded(self._layout.after, u, layer, transposed=True)
-            norm = self._normed(self._layout.norm, layer)
-            source = norm if self._part.name != "cross" else self._normed(self._layout.source_norm)
-            x = self._folded(self._layout.norm, raw, layer)
-            y = x if self._part.name != "cross" else self._folded(self._layout.source_norm, raw)
-            for place, (q, k), bias in (("raw", (x, y), 0.0), ("layer", (norm(queries), source(keys)), 1.0)):
-                yield self._factors(number, place, "QK", *self._scores(layer, heads, q, k, bias))
-                yield self._values(number, place, heads, written, k)
+            # Cross attention takes its keys and values from the other stack, through that stack's last norm.
+            owner, norm = (model, layout.source_norm) if part.name == "cross" else (layer, layout.norm)
+            places = [("raw", self._folded(layer, layout.norm, raw), self._folded(owner, norm, raw), 0.0)]
+            if not direct_values_only:
+                x, y = self._normed(layer, layout.norm, asking), self._normed(owner, norm, asked)
+                places.append(("layer", x, y, 1.0))
+            written = self._folded(layer, layout.after, u, transposed=True)
+            written = torch.einsum("wd,hdv->hwv", written, heads.W_O)[read]
+            for place, x, y, bias in places:
+                if not direct_values_only:
+                    queries = torch.einsum("wd,hkd->hwk", x, heads.W_Q) + bias * heads.query_bias[:, None]
+                    keys = torch.einsum("wd,hkd->hwk", y, heads.W_K) + bias * heads.key_bias[:, None]
+                    queries = self._normed(layer, layout.query_norm, queries) * heads.scale
+                    keys = self._normed(layer, layout.key_norm, keys)
+                    yield CircuitFactors(part.name, number, place, "QK", queries[read].numpy(), keys[read].numpy())
+                values = torch.einsum("wd,hvd->hwv", y, heads.W_V)[read]
+                yield CircuitFactors(part.name, number, place, "OV", written.numpy(), values.numpy())
 
-    def _words(self, ids: Tensor, W_U: Tensor | None) -> tuple[Float[Tensor, "word d"], Float[Tensor, "word d"]]:
-        """Input and output embeddings, the latter through the last norm."""
-        e = self._view.embedding_matrix()[ids].double()
-        raw = e if not self._layout.project else e @ self._weights(self._layout.project)[0].T
-        width = raw.shape[1]
-        u = W_U[ids].detach().cpu().double() if W_U is not None and W_U.shape[1] == width else raw
-        return raw, self._folded(self._layout.final, u, transposed=True)
-
-    def _values(self, layer: int, place: str, heads: _Heads, written: Tensor, x: Tensor) -> CircuitFactors:
-        values = torch.einsum("wd,hvd->hwv", x, heads.W_V)
-        return self._factors(layer, place, "OV", torch.einsum("wd,hdv->hwv", written, heads.W_O), values)
-
-    def _factors(self, layer: int, place: str, circuit: str, left: Tensor, right: Tensor) -> CircuitFactors:
-        heads = list(self._part.heads)
-        return CircuitFactors(self._part.name, layer, place, circuit, left[heads].numpy(), right[heads].numpy())
-
-    def _scores(
-        self, layer: torch.nn.Module, heads: _Heads, q: Tensor, k: Tensor, bias: float
-    ) -> tuple[Float[Tensor, "head word k"], Float[Tensor, "head word k"]]:
-        queries = torch.einsum("wd,hkd->hwk", q, heads.W_Q) + bias * heads.query_bias[:, None]
-        keys = torch.einsum("wd,hkd->hwk", k, heads.W_K) + bias * heads.key_bias[:, None]
-        queries = self._normed(self._layout.query_norm, layer)(queries)
-        keys = self._normed(self._layout.key_norm, layer)(keys)
-        return queries * heads.scale, keys
-
-    def _layer_outputs(self, ids: Tensor) -> tuple[Float[Tensor, "word d"], Float[Tensor, "word d"]]:
-        """What enters the first layer on the side of the queries and on that of the keys and values."""
-        own = self._projected(self._view.embedding_output(ids))
-        if not self._layout.embedding:
-            return own, own
-        filler = torch.full_like(ids, self._view._filler_id)
-        pair = torch.stack([filler] * FIXED_POSITION + [ids], 1).to(self._view.device)
-        inputs = self._view._inputs(pair, torch.ones_like(pair)) | {"decoder_input_ids": pair}
-        decoder = output_of(self._model, self._layout.embedding, inputs)[:, FIXED_POSITION].cpu().double()
-        return decoder, own if self._part.name == "cross" else decoder
-
-    def _projected(self, output: Tensor) -> Tensor:
-        if not self._layout.project:
-            return output.double()
-        weight, bias = self._weights(self._layout.project)
-        return output.double() @ weight.T + bias
-
-    def _module_of(self, layer: int) -> int:
-        """ALBERT calls one module, or one for each group, for many layers."""
-        if len(self._layers) == self._part.num_layers:
-            return layer
-        config = self._model.config
-        inner = int(config.inner_group_num)
-        group = layer // inner * int(config.num_hidden_groups) // int(config.num_hidden_layers)
-        return group * inner + layer % inner
-
-    def _weights(
-        self, name: str, layer: torch.nn.Module | None = None
-    ) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]:
-        module = _submodule(self._model if layer is None else layer, name)
-        weight = module.weight
-        assert isinstance(weight, torch.Tensor)
-        weight = weight.detach().cpu().double()
-        weight = weight.T if isinstance(module, Conv1D) else weight
-        bias = getattr(module, "bias", None)
-        return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach().cpu().double()
-
-    def _split(self, layer: torch.nn.Module) -> list[tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]]:
-        """Weight and bias of the maps to queries, keys and values."""
-        layout, h = self._layout, self._part.num_heads
-        if layout.fused:
-            weight, bias = self._weights(layout.query, layer)
-            shape = (3, h, -1) if layout.fused == "thirds" else (h, 3, -1)
-            axis = shape.index(3)
-            return [
-                (w.flatten(0, 1), b.flatten())
-                for w, b in zip(
-                    weight.reshape(*shape, weight.shape[1]).unbind(axis), bias.reshape(shape).unbind(axis), strict=True
-                )
-            ]
-        return [self._weights(name, layer) for name in (layout.query, layout.key, layout.value)]
+    def maps(self, layer: torch.nn.Module) -> list[tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]]:
+        """Weight and bias of the maps to queries, keys and values and of the output of a layer."""
+        layout = self._layout
+        names = (*(f"{layout.attention}.{name}" for name in layout.maps), layout.output)
+        *maps, output = (self._weights(layer, name) for name in names)
+        if not layout.fused:
+            return [*maps, output]
+        weight, bias = maps[0]
+        h = self._part.num_heads
+        shape, axis = ((3, h, -1), 0) if layout.fused == "thirds" else ((h, 3, -1), 1)
+        weights = weight.reshape(*shape, weight.shape[1]).unbind(axis)
+        biases = bias.reshape(shape).unbind(axis)
+        return [*((w.flatten(0, 1), b.flatten()) for w, b in zip(weights, biases, strict=True)), output]
 
     def _heads(self, layer: torch.nn.Module) -> _Heads:
         h = self._part.num_heads
-        (W_Q, b_Q), (W_K, b_K), (W_V, _) = self._split(layer)
-        W_O = self._weights(self._layout.output, layer)[0]
+        (W_Q, b_Q), (W_K, b_K), (W_V, _), (W_O, _) = self.maps(layer)
         shared = [self._part.key_value_head(head) for head in range(h)]
         groups = max(shared) + 1
         k = len(W_Q) // h
+        # What the model multiplies its scores by: 1/√k unless the module says otherwise (T5: 1; DeBERTa).
+        attention = _submodule(layer, self._layout.attention)
+        scale, terms = getattr(attention, "scaling", k**-0.5), getattr(attention, "pos_att_type", None)
+        if terms is not None:
+            scale = (k * (1 + sum(kind in terms for kind in ("c2p", "p2c")))) ** -0.5
         return _Heads(
             W_Q=W_Q.reshape(h, k, -1),
             query_bias=b_Q.reshape(h, k),
@@ -254,22 +216,30 @@ class _Part:
             key_bias=b_K.reshape(groups, k)[shared],
             W_V=W_V.reshape(groups, -1, W_V.shape[1])[shared],
             W_O=W_O.reshape(len(W_O), h, -1).swapaxes(0, 1),
-            scale=_scale(_submodule(layer, self._layout.attention), k),
+            scale=float(scale),
         )
 
-    def _normed(self, name: str, layer: torch.nn.Module | None = None) -> Callable[[Tensor], Tensor]:
-        """The whole norm, in the model's own precision; nothing where there is none."""
+    def _weights(self, root: torch.nn.Module, name: str) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]:
+        module = _submodule(root, name)
+        weight = module.weight
+        assert isinstance(weight, torch.Tensor)
+        weight = weight.detach().cpu().double()
+        weight = weight.T if isinstance(module, Conv1D) else weight
+        bias = getattr(module, "bias", None)
+        return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach().cpu().double()
+
+    def _normed(self, root: torch.nn.Module, name: str, x: Tensor) -> Tensor:
+        """x through the whole norm, in the model's own precision; as it is where there is none."""
         if not name:
-            return lambda x: x
-        module = _submodule(self._model if layer is None else layer, name)
-        dtype = self._model.dtype
-        return lambda x: module(x.to(self._view.device, dtype)).cpu().double()
+            return x
+        found: Tensor = _submodule(root, name)(x.to(self._view.device, self._model.dtype))
+        return found.cpu().double()
 
     def _folded(
-        self, name: str, x: Float[Tensor, "word d"], layer: torch.nn.Module | None = None, *, transposed: bool = False
+        self, root: torch.nn.Module, name: str, x: Float[Tensor, "word d"], *, transposed: bool = False
     ) -> Float[Tensor, "word d"]:
         """x through the linear part G C of a norm, gain after centring, or through its transpose C G (for u)."""
-        module = _submodule(self._model if layer is None else layer, name) if name else None
+        module = _submodule(root, name) if name else None
         if module is None or isinstance(module, torch.nn.Identity):
             return x
         weight = module.weight
@@ -290,11 +260,3 @@ def _submodule(root: torch.nn.Module, name: str) -> torch.nn.Module:
             received=type(root).__name__,
             expected=f"a module {name!r}",
         ) from error
-
-
-def _scale(attention: torch.nn.Module, width: int) -> float:
-    """What the model multiplies its scores by: 1/√width unless the module says otherwise (T5: 1; DeBERTa)."""
-    terms = getattr(attention, "pos_att_type", None)
-    if terms is not None:
-        return float((width * (1 + sum(kind in terms for kind in ("c2p", "p2c")))) ** -0.5)
-    return float(getattr(attention, "scaling", width**-0.5))

@@ -13,8 +13,9 @@ class Layout:
     """Names of modules, relative to the layer unless said otherwise; "" where the family has none.
 
     attention: what leads from the layer to its attention module.
-    query, key, value, output: the linear maps. With `fused`, `query` names the one map that holds all three:
-        "thirds": all queries, all keys, all values; "heads": query, key, value of one head after the other.
+    maps: the linear maps to queries, keys and values, relative to the attention module; output: that of the output.
+        With `fused`, one map holds all three: "thirds": all queries, all keys, all values; "heads": query, key, value
+        of one head after the other.
     norm: norm of the layer's input, in pre-norm families. after: norm of the attention's output before it is added.
     query_norm, key_norm: norms of each head's queries and keys.
     final: norm before the output embeddings, relative to the model. Post-norm families have none: what leaves the last
@@ -27,10 +28,8 @@ class Layout:
     """
 
     attention: str
-    query: str
-    key: str = ""
-    value: str = ""
-    output: str = ""
+    maps: tuple[str, ...]
+    output: str
     fused: Literal["", "thirds", "heads"] = ""
     norm: str = ""
     after: str = ""
@@ -48,19 +47,10 @@ _ABSOLUTE = "learned positions enter with the embedding layer's output: position
 _ROTARY = "rotary positions: scores are those at relative distance 0"
 _RELATIVE = "the bias by relative position"
 
-_BERT = Layout(
-    "attention.self",
-    "attention.self.query",
-    "attention.self.key",
-    "attention.self.value",
-    "attention.output.dense",
-    left_out=_ABSOLUTE,
-)
+_BERT = Layout("attention.self", ("query", "key", "value"), "attention.output.dense", left_out=_ABSOLUTE)
 _LLAMA = Layout(
     "self_attn",
-    "self_attn.q_proj",
-    "self_attn.k_proj",
-    "self_attn.v_proj",
+    ("q_proj", "k_proj", "v_proj"),
     "self_attn.o_proj",
     norm="input_layernorm",
     final="norm",
@@ -72,37 +62,32 @@ _GEMMA2 = replace(_GEMMA, after="post_attention_layernorm", left_out=f"{_ROTARY}
 _GEMMA3 = replace(_QWEN3, gain_from_one=True, after="post_attention_layernorm")
 
 
-def _sequence_to_sequence(
-    left_out: str, self_attention: str, cross_attention: str, names: tuple[str, str, str, str], decoder_embedding: str
-) -> dict[str, Layout]:
-    """The three kinds of attention; names: of queries, keys, values and output inside each attention module."""
-
-    def of(attention: str, embedding: str) -> Layout:
-        query, key, value, output = (f"{attention}.{name}" for name in names)
-        return Layout(attention, query, key, value, output, embedding=embedding, left_out=left_out)
-
-    return {
-        "encoder": of(self_attention, ""),
-        "decoder": of(self_attention, decoder_embedding),
-        "cross": of(cross_attention, decoder_embedding),
-    }
-
-
-_BART = _sequence_to_sequence(
-    _ABSOLUTE, "self_attn", "encoder_attn", ("q_proj", "k_proj", "v_proj", "out_proj"), "decoder.layernorm_embedding"
-)
-_T5_PLAIN = _sequence_to_sequence(
-    _RELATIVE, "layer.0.SelfAttention", "layer.1.EncDecAttention", ("q", "k", "v", "o"), "decoder.embed_tokens"
+_BART_MAPS, _BART_EMBEDDING = ("q_proj", "k_proj", "v_proj"), "decoder.layernorm_embedding"
+_BART_SELF = Layout("self_attn", _BART_MAPS, "self_attn.out_proj", left_out=_ABSOLUTE)
+_BART_CROSS = Layout("encoder_attn", _BART_MAPS, "encoder_attn.out_proj", left_out=_ABSOLUTE)
+_BART = {
+    "encoder": _BART_SELF,
+    "decoder": replace(_BART_SELF, embedding=_BART_EMBEDDING),
+    "cross": replace(_BART_CROSS, embedding=_BART_EMBEDDING),
+}
+_T5_SELF = Layout(
+    "layer.0.SelfAttention",
+    ("q", "k", "v"),
+    "layer.0.SelfAttention.o",
+    norm="layer.0.layer_norm",
+    left_out=_RELATIVE,
 )
 _T5 = {
-    "encoder": replace(_T5_PLAIN["encoder"], norm="layer.0.layer_norm", final="encoder.final_layer_norm"),
-    "decoder": replace(_T5_PLAIN["decoder"], norm="layer.0.layer_norm", final="decoder.final_layer_norm"),
-    "cross": replace(
-        _T5_PLAIN["cross"],
+    "encoder": replace(_T5_SELF, final="encoder.final_layer_norm"),
+    "decoder": replace(_T5_SELF, final="decoder.final_layer_norm", embedding="decoder.embed_tokens"),
+    "cross": Layout(
+        "layer.1.EncDecAttention",
+        ("q", "k", "v"),
+        "layer.1.EncDecAttention.o",
         norm="layer.1.layer_norm",
         final="decoder.final_layer_norm",
+        embedding="decoder.embed_tokens",
         source_norm="encoder.final_layer_norm",
-        left_out="",
     ),
 }
 
@@ -115,50 +100,30 @@ LAYOUTS: dict[str, Layout | dict[str, Layout]] = {
     "electra": replace(_BERT, project="embeddings_project"),
     "albert": Layout(
         "attention",
-        "attention.query",
-        "attention.key",
-        "attention.value",
+        ("query", "key", "value"),
         "attention.dense",
         project="encoder.embedding_hidden_mapping_in",
         left_out=_ABSOLUTE,
     ),
-    "distilbert": Layout(
-        "attention",
-        "attention.q_lin",
-        "attention.k_lin",
-        "attention.v_lin",
-        "attention.out_lin",
-        left_out=_ABSOLUTE,
-    ),
-    "mpnet": Layout(
-        "attention.attn",
-        "attention.attn.q",
-        "attention.attn.k",
-        "attention.attn.v",
-        "attention.attn.o",
-        left_out=f"{_ABSOLUTE}; {_RELATIVE}",
-    ),
+    "distilbert": Layout("attention", ("q_lin", "k_lin", "v_lin"), "attention.out_lin", left_out=_ABSOLUTE),
+    "mpnet": Layout("attention.attn", ("q", "k", "v"), "attention.attn.o", left_out=f"{_ABSOLUTE}; {_RELATIVE}"),
     "deberta-v2": Layout(
         "attention.self",
-        "attention.self.query_proj",
-        "attention.self.key_proj",
-        "attention.self.value_proj",
+        ("query_proj", "key_proj", "value_proj"),
         "attention.output.dense",
         left_out="the scores between content and position: only content with content is here",
     ),
     "modernbert": Layout(
-        "attn", "attn.Wqkv", output="attn.Wo", fused="thirds", norm="attn_norm", final="final_norm", left_out=_ROTARY
+        "attn", ("Wqkv",), "attn.Wo", fused="thirds", norm="attn_norm", final="final_norm", left_out=_ROTARY
     ),
     "bart": _BART,
     "t5": _T5,
     "mt5": _T5,
-    "gpt2": Layout(
-        "attn", "attn.c_attn", output="attn.c_proj", fused="thirds", norm="ln_1", final="ln_f", left_out=_ABSOLUTE
-    ),
+    "gpt2": Layout("attn", ("c_attn",), "attn.c_proj", fused="thirds", norm="ln_1", final="ln_f", left_out=_ABSOLUTE),
     "gpt_neox": Layout(
         "attention",
-        "attention.query_key_value",
-        output="attention.dense",
+        ("query_key_value",),
+        "attention.dense",
         fused="heads",
         norm="input_layernorm",
         final="final_layer_norm",

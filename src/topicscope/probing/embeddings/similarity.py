@@ -1,14 +1,19 @@
 """Similarity of same-topic and different-topic word embeddings, over all pairs, exactly, in O(V d).
 
-No pair is ever visited (see `probing.statistics.mantel`). A pair that shares two topics counts once.
+No pair is ever visited (see `probing.statistics.mantel`). A pair that shares two topics counts once. `EmbeddingProbe`
+takes the similarities of a model's own vectors, its states in context, co-occurrence, and random weights.
 
-Similarity of word vectors, wherever they are from, for every configuration of the probe.
+The block matrix of similarities is small enough to be kept and shown. With unit vectors e_i, words ordered by topic and
+cut into at most 200 bins, the mean cosine of two bins a ≠ b is
 
-The embeddings of a probe: the model's own vectors, its states in context, co-occurrence, and random weights.
+    M_ab = (Σ_{i∈a} e_i) · (Σ_{j∈b} e_j) / (|a| |b|),     M_aa = (‖Σ_{i∈a} e_i‖² - |a|) / (|a| (|a| - 1))
+
+exact without a matrix over pairs of words; a word's similarity with itself is left out. Topics that stand in the
+vectors show as blocks along the diagonal, as in the paper's theorem on embeddings.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import erfc, isfinite, nan, sqrt
 from typing import Any, Literal
@@ -20,7 +25,6 @@ from jaxtyping import Bool, Float, Int
 from topicscope.errors import InputError
 from topicscope.probing.attention import Configuration, TopicLookup
 from topicscope.probing.config import ProbeOptions
-from topicscope.probing.embeddings.block_map import embedding_map
 from topicscope.probing.embeddings.vectors import (
     COOCCURRENCE,
     ComparedWords,
@@ -106,7 +110,14 @@ def embedding_similarity(
     chosen = np.flatnonzero(membership.any(1))
     e = vectors[chosen].astype(np.float64, copy=False)
     squared = np.einsum("wd,wd->w", e, e)
-    _require_finite(squared, chosen)
+    bad = chosen[~np.isfinite(squared)]
+    if len(bad):
+        raise InputError(
+            "embeddings hold NaN or infinite values",
+            received=f"{len(bad)} of {len(chosen)} words, the first in rows {bad[:10].tolist()}",
+            expected="finite numbers whose squared norm is finite",
+            advice="load the model in float32, or check its weights: a broken checkpoint or a half-precision overflow",
+        )
     zero_vectors = 0
     if kind == "cosine":
         kept = squared > 0
@@ -115,17 +126,28 @@ def embedding_similarity(
     topics = membership[chosen]
     bands = None if frequencies is None else frequency_bands(frequencies[chosen].astype(np.float64))
     pairs = WordPairs(topics, bands)
-    similarity = pairs.similarity(e)
-    reason = _why_undefined(pairs)
-    same = float(similarity.same.sum()) / pairs.same_pairs if pairs.same_pairs else nan
-    different = float(similarity.different.sum()) / pairs.different_pairs if pairs.different_pairs else nan
-    same_without, different_without = pairs.without_each_word(similarity.same, similarity.different)
+    same_sums, different_sums, z, z_banded = pairs.similarity(e)
+    reason = None
+    if pairs.num_words < 2:
+        reason = f"{pairs.num_words} words have a topic and a vector: there is no pair"
+    elif not pairs.same_pairs:
+        reason = "no two words share a topic"
+    elif not pairs.different_pairs:
+        reason = "all words share a topic: there is no different-topic pair"
+    same = float(same_sums.sum()) / pairs.same_pairs if pairs.same_pairs else nan
+    different = float(different_sums.sum()) / pairs.different_pairs if pairs.different_pairs else nan
+    same_without, different_without = pairs.without_each_word(same_sums, different_sums)
     different_se = jackknife(different_without)
-    ratio_withheld = reason or _why_no_ratio(different, different_se)
+    ratio_withheld = reason
+    if reason is None and not isfinite(different_se):
+        ratio_withheld = "the standard error of the different-topic mean is unknown: one word is in all its pairs"
+    elif reason is None and abs(different) <= 2 * different_se:
+        near = f"is within two standard errors ({different_se:.2g}) of 0"
+        ratio_withheld = f"the different-topic mean {different:.3g} {near}"
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio_se = jackknife(same_without / different_without)
     # Fewer words than make two bands are all in one.
-    z_banded = nan if frequencies is None else similarity.z if bands is None else similarity.z_banded
+    z_banded = nan if frequencies is None else z if bands is None else z_banded
     return EmbeddingSimilarity(
         kind=kind,
         same=same,
@@ -142,8 +164,8 @@ def embedding_similarity(
         num_words=len(e),
         num_topics=int(topics.any(0).sum()),
         zero_vectors=zero_vectors,
-        z=similarity.z,
-        p_value=erfc(abs(similarity.z) / sqrt(2)),
+        z=z,
+        p_value=erfc(abs(z) / sqrt(2)),
         z_banded=z_banded,
         p_value_banded=erfc(abs(z_banded) / sqrt(2)),
         bands=0 if frequencies is None else 1 if bands is None else int(bands.max()) + 1,
@@ -167,35 +189,6 @@ def mean_similarity(vectors: Float[np.ndarray, "word d"], *, kind: Literal["cosi
         e, squared = e / np.sqrt(squared)[:, None], np.ones(len(e))
     total = e.sum(0)
     return float(total @ total - squared.sum()) / (len(e) * (len(e) - 1))
-
-
-def _require_finite(squared: Float[np.ndarray, "word"], word: Int[np.ndarray, "word"]) -> None:
-    bad = word[~np.isfinite(squared)]
-    if len(bad):
-        raise InputError(
-            "embeddings hold NaN or infinite values",
-            received=f"{len(bad)} of {len(word)} words, the first in rows {bad[:10].tolist()}",
-            expected="finite numbers whose squared norm is finite",
-            advice="load the model in float32, or check its weights: a broken checkpoint or a half-precision overflow",
-        )
-
-
-def _why_undefined(pairs: WordPairs) -> str | None:
-    if pairs.num_words < 2:
-        return f"{pairs.num_words} words have a topic and a vector: there is no pair"
-    if not pairs.same_pairs:
-        return "no two words share a topic"
-    if not pairs.different_pairs:
-        return "all words share a topic: there is no different-topic pair"
-    return None
-
-
-def _why_no_ratio(different: float, different_se: float) -> str | None:
-    if not isfinite(different_se):
-        return "the standard error of the different-topic mean is unknown: one word is in all its pairs"
-    if abs(different) <= 2 * different_se:
-        return f"the different-topic mean {different:.3g} is within two standard errors ({different_se:.2g}) of 0"
-    return None
 
 
 KINDS: tuple[Literal["cosine", "dot"], ...] = ("cosine", "dot")
@@ -223,7 +216,8 @@ def embedding_rows(
     for found in (*static_vectors(view, chosen), *more):
         random = np.array([word in chosen.random for word in found.words], dtype=np.bool_)
         anisotropy = {kind: mean_similarity(found.vectors[random], kind=kind) for kind in KINDS}
-        frequencies = chosen.frequencies(found.words)
+        occurrences = [chosen.counts.get(word, 0) for word in found.words]
+        frequencies = np.array(occurrences, dtype=np.float64) if chosen.counts else None  # None: there is no text
         for configuration in configurations:
             membership = configuration.assignment.membership(found.words)
             used = [found.words[i] for i in np.flatnonzero(membership.any(1)).tolist()]
@@ -248,12 +242,13 @@ def with_controls(embeddings: pd.DataFrame, controls: Sequence[pd.DataFrame]) ->
     verdict: see `embedding_verdict`; "baseline" where the vectors are no model's.
     """
     drawn: dict[Any, list[float]] = {}
-    for frame in controls:
-        for row in frame.to_dict(orient="records"):
-            drawn.setdefault(_key(row), []).append(float(row["difference"]))
+    for row in (row for frame in controls for row in frame.to_dict(orient="records")):
+        key = row["topic_seed"], threshold_of(row["threshold"]), row["place"], row["kind"]
+        drawn.setdefault(key, []).append(float(row["difference"]))
     rows = []
     for row in embeddings.to_dict(orient="records"):
-        values = np.array(drawn.get(_key(row), [math.nan]))
+        key = row["topic_seed"], threshold_of(row["threshold"]), row["place"], row["kind"]
+        values = np.array(drawn.get(key, [math.nan]))
         low, high = float(values.min()), float(values.max())
         row |= {
             "control_difference": float(values.mean()),
@@ -278,13 +273,81 @@ def embedding_verdict(difference: float, p_value_banded: float, control_low: flo
     return LOWER if p_value_banded < 0.05 and difference < min(control_low, 0) else NONE
 
 
-def _key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """What tells rows apart."""
-    return row["topic_seed"], threshold_of(row["threshold"]), row["place"], row["kind"]
+MOST_BINS = 200
+SAMPLED_WORDS = 2000
+_BOUNDS = np.linspace(-1.0, 1.0, 81)
+_BLOCK = 256  # rows of similarities alive at once
+
+
+def embedding_map(
+    words: Sequence[str],
+    vectors: Float[np.ndarray, "word d"],
+    membership: Bool[np.ndarray, "word topic"],
+    *,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """The arrays of embedding_map.npz; empty where fewer than two words have a topic and a vector that is not zero.
+
+    A word of several topics stands with the first of them, words of one topic in the order given.
+
+    words [word] (unicode): in the order of the matrix. topics, starts [topic]: the number of each topic that has words,
+    and the place of its first. edges [bin + 1]: bounds of the bins. cosine float32 [bin, bin]: M; NaN on the diagonal
+    of a bin of one word. bounds [81]: of the cosines' histogram; same, different int64 [80]: pairs of distinct words
+    that share a topic, and that do not, over sampled_words words (all, or 2,000 drawn with `seed`).
+    left_out: words with a topic whose vector is zero or not finite.
+    """
+    squared = np.einsum("wd,wd->w", vectors.astype(np.float64), vectors.astype(np.float64))
+    having = membership.any(1)
+    kept = np.flatnonzero(having & np.isfinite(squared) & (squared > 0))
+    if len(kept) < 2:
+        return {}
+    first = membership[kept].argmax(1)
+    order = np.argsort(first, kind="stable")
+    kept, first = kept[order], first[order]
+    e = vectors[kept].astype(np.float64) / np.sqrt(squared[kept])[:, None]
+    topics, starts = np.unique(first, return_index=True)
+    edges = np.linspace(0, len(e), min(len(e), MOST_BINS) + 1).round().astype(np.int64)
+    draw = np.sort(np.random.default_rng(seed).permutation(len(e))[:SAMPLED_WORDS])
+    # Numbers of unordered pairs by cosine, of those that share a topic and of the others.
+    sampled, shared_by = e[draw], membership[kept[draw]].astype(np.float32)
+    same, different = np.zeros((2, len(_BOUNDS) - 1), dtype=np.int64)
+    for start in range(0, len(draw), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        # Rounding may take a cosine of two equal words past 1.
+        cosine = np.clip(sampled[rows] @ sampled.T, -1.0, 1.0)
+        later = np.arange(len(draw))[None, :] > np.arange(len(draw))[rows, None]
+        shared = shared_by[rows] @ shared_by.T > 0
+        same += np.histogram(cosine[later & shared], _BOUNDS)[0]
+        different += np.histogram(cosine[later & ~shared], _BOUNDS)[0]
+    return {
+        "words": np.array([words[i] for i in kept.tolist()]),
+        "topics": topics,
+        "starts": starts,
+        "edges": edges,
+        "cosine": block_means(e, edges).astype(np.float32),
+        "bounds": _BOUNDS,
+        "same": same,
+        "different": different,
+        "sampled_words": np.array(len(draw)),
+        "left_out": np.array(int(having.sum()) - len(kept)),
+    }
+
+
+def block_means(e: Float[np.ndarray, "word d"], edges: Int[np.ndarray, "bound"]) -> Float[np.ndarray, "bin bin"]:
+    """M of unit vectors cut at `edges`, from sums alone."""
+    size = np.diff(edges).astype(np.float64)
+    sums = np.add.reduceat(e, edges[:-1], axis=0)
+    products = sums @ sums.T
+    pairs = np.outer(size, size)
+    np.fill_diagonal(products, products.diagonal() - size)
+    np.fill_diagonal(pairs, size * (size - 1))
+    means: np.ndarray = np.full_like(products, np.nan)
+    np.divide(products, pairs, out=means, where=pairs > 0)
+    return means
 
 
 class EmbeddingProbe:
-    """Collects the similarities of the model and of each of its random initialisations.
+    """Collects the similarities of the model and of each of its random initialisations: `measured` and `controls`.
 
     Raises:
         InputError: states in context of a model of which only attention is known.
@@ -299,8 +362,8 @@ class EmbeddingProbe:
         self._configurations = lookup.configurations
         counts = dict(zip(tokens.words, tokens.word_counts.tolist(), strict=True))
         self._chosen = ComparedWords.of(view, lookup.configurations, counts, seed=options.seed, progress=progress)
-        self._measured = pd.DataFrame()
-        self._controls: list[pd.DataFrame] = []
+        self.measured = pd.DataFrame()
+        self.controls: list[pd.DataFrame] = []
 
     def measure(self, view: ModelView, *, interrupted: bool) -> bool:
         """Take the model's vectors and those of co-occurrence; returns whether Ctrl-C was pressed, now or before.
@@ -314,17 +377,13 @@ class EmbeddingProbe:
                 found = [*self._states(view, "states in context"), *([] if baseline is None else [baseline])]
             except KeyboardInterrupt:
                 interrupted = True
-        self._measured = embedding_rows(view, self._configurations, self._chosen, found)
+        self.measured = embedding_rows(view, self._configurations, self._chosen, found)
         return interrupted
 
     def add_control(self, view: ModelView, task: str) -> None:
         """Take the vectors of one random initialisation."""
         states = self._states(view, f"{task}, states in context")
-        self._controls.append(embedding_rows(view, self._configurations, self._chosen, states))
-
-    def table(self) -> pd.DataFrame:
-        """See `embedding_rows` and `with_controls`."""
-        return with_controls(self._measured, self._controls)
+        self.controls.append(embedding_rows(view, self._configurations, self._chosen, states))
 
     def block_map(self, view: ModelView, threshold: float | None) -> dict[str, np.ndarray]:
         """`embedding_map` of the input embedding matrix, for the first topic model at a threshold.

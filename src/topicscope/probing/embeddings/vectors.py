@@ -88,10 +88,6 @@ class ComparedWords:
         words = tuple(dict.fromkeys([*(w for c in configurations for w in c.assignment.words), *random]))
         return cls(words, frozenset(random), word_token_ids(view.tokenizer, words, progress).found, counts)
 
-    def frequencies(self, words: Sequence[str]) -> Float[np.ndarray, "word"] | None:
-        """Occurrences of these words, 0 for one that the text does not have; None where there is no text."""
-        return np.array([self.counts.get(word, 0) for word in words], dtype=np.float64) if self.counts else None
-
 
 def static_vectors(view: ModelView, chosen: ComparedWords) -> list[WordVectors]:
     """The vectors of the words that are one token, at three places.
@@ -155,8 +151,11 @@ def contextual_vectors(
         for start in range(0, len(units), UNITS_PER_CHUNK):
             chunk = TokenWindows.of(units[start : start + UNITS_PER_CHUNK])
             for batch in make_batches(chunk, max_tokens=batch_tokens or tokens_at_once(view.device)):
-                codes = torch.full(batch.input_ids.shape, _NONE)
-                codes[batch.attention_mask.bool()] = torch.from_numpy(_codes(chunk.take(batch.unit_index), words))
+                text = chunk.take(batch.unit_index)
+                later = np.append(text.words[1:] == LATER, False)
+                later[np.cumsum(text.lengths) - 1] = False  # the next window is another text
+                codes = torch.full(batch.input_ids.shape, _NONE)  # of words that are one token
+                codes[batch.attention_mask.bool()] = torch.from_numpy(np.where(later, _NONE, _numbered(text, words)))
                 ids, mask, _ = aligned(batch.input_ids.to(view.device), batch.attention_mask.to(view.device))
                 for place, states, read in _states(view, ids, mask, codes, layers):
                     where = read != _NONE
@@ -173,13 +172,6 @@ def contextual_vectors(
         means = total.numpy()[seen] / counts[place][seen, None]
         vectors.append(WordVectors(place, tuple(words[i] for i in seen.tolist()), means))
     return vectors
-
-
-def _codes(text: TokenWindows, words: Sequence[str]) -> Int64[np.ndarray, "token"]:
-    """Number among `words` of the word at each token; -1 where there is none of them, or one of several tokens."""
-    later = np.append(text.words[1:] == LATER, False)
-    later[np.cumsum(text.lengths) - 1] = False  # the next window is another text
-    return np.where(later, _NONE, _numbered(text, words))
 
 
 def _numbered(text: TokenWindows, words: Sequence[str]) -> Int64[np.ndarray, "token"]:

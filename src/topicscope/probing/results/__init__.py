@@ -11,7 +11,6 @@ from topicscope.probing.results.document_table import (
     temporary_shards,
 )
 from topicscope.probing.results.result import ProbeResult
-from topicscope.probing.results.summary import headline_of_parts
 from topicscope.probing.results.tables import (
     attention_rows,
     control_table,
@@ -33,7 +32,6 @@ __all__ = [
     "control_table",
     "document_rows",
     "head_rows",
-    "headline_of_parts",
     "load_state",
     "pack_state",
     "packed_rows",

@@ -14,6 +14,7 @@ that one result did not read has influence 0 there. Pairing takes out what the d
 """
 
 import html
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,11 +52,7 @@ class Comparison(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """What `topicscope compare --json` prints."""
-        return {
-            **self._head(),
-            "rows": self.rows.to_dict(orient="records"),
-            "notes": list(self.notes),
-        }
+        return {**self._head(), "rows": self.rows.to_dict(orient="records"), "notes": list(self.notes)}
 
     def plot(self, *, title: str = "Differences of attention ratios") -> Any:
         """A matplotlib figure: every difference with its 95 % interval, a panel for each quantity."""
@@ -109,8 +106,9 @@ def compare(*results: ProbeResult | str | Path) -> Comparison:
     rows: list[dict[str, Any]] = []
     notes: dict[str, None] = {}
     first = loaded[0].documents
-    for name, other in zip(names[1:], loaded[1:], strict=True):
-        same_text = _fingerprint(loaded[0]) == _fingerprint(other)
+    texts = [result.manifest.sources["corpus"]["fingerprint"] for result in loaded]
+    for name, other, text in zip(names[1:], loaded[1:], texts[1:], strict=True):
+        same_text = text == texts[0]
         found = list(_compared(first, other.documents, paired=same_text))
         if not found:
             raise InputError(
@@ -130,11 +128,7 @@ class _Ratio:
 
     value: float
     influence: pd.Series
-    effective: float = math.nan
-
-    @property
-    def variance(self) -> float:
-        return _variance(self.influence.to_numpy(), self.effective)
+    effective: float
 
 
 def _variance(influence: np.ndarray, effective: float) -> float:
@@ -142,13 +136,19 @@ def _variance(influence: np.ndarray, effective: float) -> float:
 
 
 def _compared(first: pd.DataFrame, second: pd.DataFrame, *, paired: bool) -> Iterator[dict[str, Any]]:
-    for (part, other_part), threshold in _cells(first, second):
+    parts, others = (list(dict.fromkeys(frame["part"])) for frame in (first, second))
+    pairs = [(part, part) for part in parts if part in others]
+    if not pairs and len(parts) == len(others) == 1:
+        pairs = [(parts[0], others[0])]
+    # Thresholds that both have; NaN is that of a word list.
+    thresholds = [float(t) for t in first["threshold"].unique() if len(select(second, t))]
+    for (part, other_part), threshold in itertools.product(pairs, thresholds):
         a = select(first[first["part"] == part], threshold)
         b = select(second[second["part"] == other_part], threshold)
         for quantity in UNMATCHED:
             kind = "corrected" if quantity.corrected else "sum"
             ratio_a, ratio_b = _ratio(a, kind, quantity.same), _ratio(b, kind, quantity.same)
-            if not (math.isfinite(ratio_a.value) and math.isfinite(ratio_b.value)):
+            if ratio_a is None or ratio_b is None:
                 continue
             effective = min(ratio_a.effective, ratio_b.effective)  # the cautious choice
             if paired:
@@ -156,7 +156,7 @@ def _compared(first: pd.DataFrame, second: pd.DataFrame, *, paired: bool) -> Ite
                 documents, variance = len(one), _variance((two - one).to_numpy(), effective)
             else:
                 documents = min(len(ratio_a.influence), len(ratio_b.influence))
-                variance = ratio_a.variance + ratio_b.variance
+                variance = sum(_variance(of.influence.to_numpy(), of.effective) for of in (ratio_a, ratio_b))
             difference = Estimate(ratio_b.value - ratio_a.value, math.sqrt(variance), documents, effective=effective)
             low, high = difference.interval()
             yield {
@@ -174,39 +174,28 @@ def _compared(first: pd.DataFrame, second: pd.DataFrame, *, paired: bool) -> Ite
             }
 
 
-def _cells(first: pd.DataFrame, second: pd.DataFrame) -> Iterator[tuple[tuple[str, str], float]]:
-    """Parts and thresholds that both have; NaN is the threshold of a word list."""
-    parts, others = (list(dict.fromkeys(frame["part"])) for frame in (first, second))
-    pairs = [(part, part) for part in parts if part in others]
-    if not pairs and len(parts) == len(others) == 1:
-        pairs = [(parts[0], others[0])]
-    thresholds = [t for t in first["threshold"].unique() if len(select(second, t))]
-    return ((pair, float(threshold)) for pair in pairs for threshold in thresholds)
-
-
-def _ratio(frame: pd.DataFrame, kind: str, same: Sequence[PairClass]) -> _Ratio:
-    """Averaged over topic seeds."""
-    seeds = [_ratio_of_seed(rows, kind, same) for _, rows in frame.groupby("topic_seed")]
-    influence = pd.concat([seed.influence for seed in seeds], axis=1).fillna(0.0).mean(axis=1)
-    return _Ratio(float(np.mean([seed.value for seed in seeds])), influence, min(seed.effective for seed in seeds))
-
-
-def _ratio_of_seed(frame: pd.DataFrame, kind: str, same: Sequence[PairClass]) -> _Ratio:
-    per_document = frame.set_index("document_id")
-    if f"{kind}_{PairClass.same_topic.name}" not in per_document:  # results of an older version lack corrected sums
-        return _Ratio(math.nan, pd.Series(dtype=float))
-    columns = [
-        per_document[[f"{what}_{k.name}" for k in classes]].sum(axis=1, skipna=False)
-        for classes in (same, DIFFERENT)
-        for what in (kind, "count")
-    ]
-    totals = [float(column.sum(skipna=False)) for column in columns]
-    if not all(total > 0 for total in totals):
-        return _Ratio(math.nan, pd.Series(dtype=float))
-    x_same, n_same, x_different, n_different = (c / t for c, t in zip(columns, totals, strict=True))
-    value = totals[0] / totals[1] / (totals[2] / totals[3])
-    effective = min(float(1 / (share**2).sum()) for share in (x_same, n_same, x_different, n_different))
-    return _Ratio(value, value * (x_same - n_same - x_different + n_different), effective)
+def _ratio(frame: pd.DataFrame, kind: str, same: Sequence[PairClass]) -> _Ratio | None:
+    """Averaged over topic seeds; None where one lacks pairs, or corrected sums as results of an older version do."""
+    values, influences, effective = [], [], []
+    for _, rows in frame.groupby("topic_seed"):
+        per_document = rows.set_index("document_id")
+        if f"{kind}_{PairClass.same_topic.name}" not in per_document:
+            return None
+        columns = [
+            per_document[[f"{what}_{k.name}" for k in classes]].sum(axis=1, skipna=False)
+            for classes in (same, DIFFERENT)
+            for what in (kind, "count")
+        ]
+        totals = [float(column.sum(skipna=False)) for column in columns]
+        if not all(total > 0 for total in totals):
+            return None
+        shares = [column / total for column, total in zip(columns, totals, strict=True)]
+        x_same, n_same, x_different, n_different = shares
+        values.append(totals[0] / totals[1] / (totals[2] / totals[3]))
+        influences.append(values[-1] * (x_same - n_same - x_different + n_different))
+        effective.append(min(float(1 / (share**2).sum()) for share in shares))
+    influence = pd.concat(influences, axis=1).fillna(0.0).mean(axis=1)
+    return _Ratio(float(np.mean(values)), influence, min(effective))
 
 
 def _notes(a: str, b: str, first: ProbeResult, second: ProbeResult, *, same_text: bool) -> Iterator[str]:
@@ -228,10 +217,6 @@ def _topics_of(result: ProbeResult) -> object:
         return [(t.model.vocabulary.words, t.model.phi.tobytes()) for t in result.topics]
     listed: Mapping[str, Any] = result.manifest.sources["topics"]
     return listed.get("word_list", {}).get("sha256")
-
-
-def _fingerprint(result: ProbeResult) -> object:
-    return result.manifest.sources["corpus"]["fingerprint"]
 
 
 def _names(loaded: Sequence[ProbeResult], given: Sequence[object]) -> list[str]:

@@ -9,9 +9,9 @@ with the sums that it had there; pieces written after it are written again. It i
 thousands of shards are read ten times faster without; the checksum that a zip archive has is kept in it.
 """
 
-import io
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +26,20 @@ from topicscope.records import TemporaryFolder, write_bytes
 
 STATE = "state.safetensors"
 _CHECKSUM = "crc32"
+_PIECE = "documents-{:05}.parquet"
 ROWS_PER_GROUP = 8_192
 _BUFFERED_ROWS = 4_096
 
 
+@dataclass(eq=False)
 class DocumentTable:
-    """One row per document, part, threshold and topic seed, kept in Parquet files and read on demand."""
+    """One row per document, part, threshold and topic seed, kept in Parquet files and read on demand.
 
-    def __init__(self, files: list[Path], owner: object = None) -> None:
-        self.files = files
-        self._owner = owner  # a temporary folder that goes with this object
+    owner: a temporary folder that goes with this object.
+    """
+
+    files: list[Path]
+    owner: object = None
 
     def read(self) -> pd.DataFrame:
         """The whole table."""
@@ -44,33 +48,33 @@ class DocumentTable:
     def write(self, path: Path) -> None:
         """All rows into one Parquet file, with a group of rows in memory at a time."""
         schema = pq.read_schema(self.files[0])
-        with pq.ParquetWriter(path, schema, use_dictionary=["part", "threshold", "topic_seed"]) as writer:
-            for table in self._groups():
-                writer.write_table(table.cast(schema))
-
-    def _groups(self) -> Iterator[pa.Table]:
         waiting: list[pa.Table] = []
         rows = 0
-        for path in self.files:
-            # Not mapped and not all at once, so that memory does not grow with the table.
-            for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(ROWS_PER_GROUP, use_threads=False):
-                waiting.append(pa.Table.from_batches([batch]))
-                rows += batch.num_rows
-                if rows >= ROWS_PER_GROUP:
-                    whole = pa.concat_tables(waiting)
-                    yield whole.slice(0, ROWS_PER_GROUP)
-                    waiting, rows = [whole.slice(ROWS_PER_GROUP)], rows - ROWS_PER_GROUP
-        if waiting:
-            yield pa.concat_tables(waiting)
+        with pq.ParquetWriter(path, schema, use_dictionary=["part", "threshold", "topic_seed"]) as writer:
+            for file in self.files:
+                # Not mapped and not all at once, so that memory does not grow with the table.
+                for batch in pq.ParquetFile(file, pre_buffer=False).iter_batches(ROWS_PER_GROUP, use_threads=False):
+                    waiting.append(pa.Table.from_batches([batch]).cast(schema))
+                    rows += batch.num_rows
+                    if rows >= ROWS_PER_GROUP:
+                        whole = pa.concat_tables(waiting)
+                        writer.write_table(whole.slice(0, ROWS_PER_GROUP))
+                        waiting, rows = [whole.slice(ROWS_PER_GROUP)], rows - ROWS_PER_GROUP
+            if waiting:
+                writer.write_table(pa.concat_tables(waiting))
 
 
+@dataclass(eq=False)
 class DocumentShards:
-    """Writes the document table piece by piece into `folder`."""
+    """Writes the document table piece by piece into `folder`.
 
-    def __init__(self, folder: Path, owner: object = None) -> None:
-        self.folder, self._owner = folder, owner
-        self.rows: list[int] = []  # of each piece on disk
-        self._frames: list[pd.DataFrame] = []
+    owner: see `DocumentTable`. rows: how many each piece on disk has.
+    """
+
+    folder: Path
+    owner: object = None
+    rows: list[int] = field(default_factory=list)
+    _frames: list[pd.DataFrame] = field(default_factory=list)
 
     def append(self, frame: pd.DataFrame) -> None:
         """Add rows; they are on disk after `flush` at the latest."""
@@ -82,7 +86,7 @@ class DocumentShards:
         """Write what is buffered."""
         if self._frames:
             frame = pd.concat(self._frames, ignore_index=True)
-            write_bytes(self._path(len(self.rows)), _parquet(frame))
+            write_bytes(self.folder / _PIECE.format(len(self.rows)), frame.to_parquet(index=False))
             self.rows.append(len(frame))
             self._frames = []
 
@@ -93,7 +97,7 @@ class DocumentShards:
             InputError: a piece is missing or damaged; names it.
         """
         for number, expected in enumerate(rows):
-            path = self._path(number)
+            path = self.folder / _PIECE.format(number)
             try:
                 found = pq.read_metadata(path).num_rows
             except (OSError, pa.ArrowException) as error:
@@ -105,27 +109,19 @@ class DocumentShards:
     def adopt(self, piece: np.ndarray) -> None:
         """Append the rows that `packed_rows` packed."""
         self.flush()
-        write_bytes(self._path(len(self.rows)), piece.tobytes())
-        self.rows.append(pq.read_metadata(self._path(len(self.rows))).num_rows)
+        path = self.folder / _PIECE.format(len(self.rows))
+        write_bytes(path, piece.tobytes())
+        self.rows.append(pq.read_metadata(path).num_rows)
 
     def table(self) -> DocumentTable:
         """The table of all that was appended."""
         self.flush()
-        return DocumentTable([self._path(number) for number in range(len(self.rows))], self._owner)
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"documents-{number:05}.parquet"
+        return DocumentTable([self.folder / _PIECE.format(number) for number in range(len(self.rows))], self.owner)
 
 
 def packed_rows(frames: Sequence[pd.DataFrame]) -> np.ndarray:
     """Rows of the table as the bytes of one piece, uint8 [byte]."""
-    return np.frombuffer(_parquet(pd.concat(frames, ignore_index=True)), dtype=np.uint8)
-
-
-def _parquet(frame: pd.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
-    return buffer.getvalue()
+    return np.frombuffer(pd.concat(frames, ignore_index=True).to_parquet(index=False), dtype=np.uint8)
 
 
 def pack_state(arrays: Mapping[str, np.ndarray]) -> bytes:

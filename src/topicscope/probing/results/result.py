@@ -1,13 +1,9 @@
-"""ProbeResult: what a probe found, as tables, on disk and in a notebook.
-
-Between data frames and the rows that result.json holds.
-"""
+"""ProbeResult: what a probe found, as tables, on disk and in a notebook."""
 
 import base64
 import html
 import io
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from topicscope.errors import InputError
 from topicscope.probing.attention import top_heads
 from topicscope.probing.circuits import ALL_HEADS
 from topicscope.probing.results.document_table import DocumentTable
@@ -25,7 +22,9 @@ from topicscope.records import (
     Manifest,
     Result,
     dump_json,
+    plain,
     read_npz,
+    select,
     threshold_of,
     undamaged,
     write_json,
@@ -33,16 +32,6 @@ from topicscope.records import (
     write_text,
 )
 from topicscope.topics import Topics, load_topics, save_topics
-
-
-def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as result.json holds them."""
-    return [without_nan(row) for row in frame.to_dict(orient="records")]
-
-
-def without_nan(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """None for NaN, as JSON has no word for it."""
-    return {str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
 
 
 def frame_of(records: list[dict[str, Any]]) -> pd.DataFrame:
@@ -59,6 +48,19 @@ def frame_of(records: list[dict[str, Any]]) -> pd.DataFrame:
 RESULT, DOCUMENTS = "result.json", "documents.parquet"
 CIRCUITS = "circuits.csv"
 EMBEDDING_MAP = "embedding_map.npz"
+
+# The kinds of plots, with the options of each besides `columns`.
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "heads": ("part", "threshold"),  # layer × head map of the attention ratio
+    "ratios": (),  # by threshold, with random weights and the paper
+    "controls": ("part", "threshold"),  # every ratio beside every random initialisation
+    "embeddings": (),  # matrix of word similarities, words in the order of topics
+    "similarities": (),  # histogram of word similarities
+    "distances": ("part", "threshold"),  # mean attention by distance between words
+    "coverage": ("part", "threshold"),  # from documents to pairs
+    "profile": ("part", "threshold", "layer", "head"),  # what one head attends to, beside all heads
+    "circuits": ("part", "threshold", "circuit"),  # layer × head map of the OV or QK circuit
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +133,10 @@ class ProbeResult(Result):
         found = {(e["part"], e["layer"], e["head"]): e for e in examples}
         shown = [found.get(key) for key in zip(table["part"], table["layer"], table["head"], strict=True)]
         table["example"] = [None if e is None else e["text"] for e in shown]
-        table["pairs"] = [None if e is None else _pairs_named(e) for e in shown]
+        table["pairs"] = [
+            None if e is None else ", ".join(f"{p['query']} → {p['key']} {p['attention']:.2f}" for p in e["pairs"])
+            for e in shown
+        ]
         return table
 
     @property
@@ -147,21 +152,64 @@ class ProbeResult(Result):
     def plot(self, kind: str = "heads", *, columns: Literal["single", "double"] | None = None, **more: Any) -> Any:
         """A matplotlib figure; columns: as wide as one or two columns of a paper.
 
-        kind: one of `topicscope.probing.results.plots.KINDS`, each with its own options: part and threshold (those of
-        the headline unless given), circuit ("OV", "QK"), layer and head.
+        kind: "heads", "ratios", "controls", "embeddings", "similarities", "distances", "coverage", "profile" or
+        "circuits", each with its own options (see `KINDS`): part and threshold (those of the headline unless given),
+        circuit ("OV", "QK"), layer and head (both; else the head with the largest ratio of distinct words).
 
         Raises:
-            InputError: no such kind, or the result lacks what it would show.
+            InputError: no such kind or option, or the result lacks what it would show.
         """
-        from topicscope.probing.results.plots import draw_probe
-
-        return draw_probe(self, kind, columns, **more)[1]
+        return self._drawn(kind, columns, **more)[1]
 
     def plot_data(self, kind: str = "heads", **more: Any) -> Any:
         """The numbers that `plot` shows: a DataFrame, or arrays by name for a matrix."""
-        from topicscope.probing.results.plots import draw_probe
+        return self._drawn(kind, None, **more)[0]
 
-        return draw_probe(self, kind, **more)[0]
+    def _drawn(self, kind: str, columns: Any, **more: Any) -> tuple[Any, Any]:
+        """The numbers and the figure of one kind."""
+        from topicscope import report
+
+        if kind not in KINDS:
+            raise InputError("unknown kind of plot", received=kind, expected="one of " + ", ".join(KINDS))
+        if not set(more) <= set(KINDS[kind]):
+            raise InputError(f"unknown option of the plot {kind!r}", received=[*more], expected=[*KINDS[kind]])
+        given = {name: value for name, value in more.items() if value is not None}
+        place = {name: given.get(name, self.headline[name]) for name in ("part", "threshold")}
+        model = self.model["name"]
+        match kind:
+            case "heads":
+                title = f"{model}: same-topic / different-topic attention"
+                figure = report.head_map(self.head_table, **place, title=title, columns=columns)
+                rows = self.head_table[self.head_table["part"] == place["part"]]
+                return select(rows, place["threshold"]).reset_index(drop=True), figure
+            case "ratios":
+                return self.table(), report.ratio_figure(self.rows, columns=columns)
+            case "controls":
+                return report.controls(self.rows, self.controls, **place, columns=columns)
+            case "embeddings":
+                return report.block_matrix(self.embedding_map, columns)
+            case "similarities":
+                return report.similarity_histogram(self.embedding_map, columns)
+            case "distances":
+                return report.distances(self.distances(**place), columns)
+            case "coverage":
+                return report.coverage(self.coverage, **place, columns=columns)
+            case "profile":
+                layer, head = given.get("layer"), given.get("head")
+                if layer is None or head is None:
+                    best = top_heads(self.head_table, 1, **place)
+                    if best.empty:
+                        raise InputError("no head to choose", received=[*place.values()], expected="layer and head")
+                    layer, head = int(best["layer"].iloc[0]), int(best["head"].iloc[0])
+                return report.profile(self.head_table, **place, layer=layer, head=head, columns=columns)
+        if self.circuits.empty:
+            raise InputError("the result has no circuits to draw", expected="a model whose matrices are known")
+        rows = self.circuits[self.circuits["head"] != ALL_HEADS]
+        place |= {"circuit": given.get("circuit", "OV"), "place": rows["place"].iloc[-1]}
+        figure = report.circuit_map(rows, **place, name=model, columns=columns)
+        for name in ("circuit", "place", "part"):
+            rows = rows[rows[name] == place[name]]
+        return select(rows, place["threshold"]), figure
 
     def distances(self, *, part: str | None = None, threshold: float | None = None) -> pd.DataFrame:
         """Mean attention by distance and class of word pair, see `probing.results.distances`; over all topic seeds.
@@ -169,7 +217,6 @@ class ProbeResult(Result):
         Raises:
             InputError: no such part or threshold.
         """
-
         return distances(
             self.moments,
             self.coverage["pairs"],
@@ -179,16 +226,23 @@ class ProbeResult(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `result.json` holds and `--json` prints."""
+        # Of circuits the rows of whole layers; those of heads are in circuits.csv.
+        layers = self.circuits[self.circuits["head"] == ALL_HEADS] if len(self.circuits) else self.circuits
+        words = self.topics[0].top_words(10) if self.topics else []
+        topics: list[dict[str, Any]] = [{"topic": number, "words": of} for number, of in enumerate(words)]
+        coherence = self.topics[0].provenance.get("coherence", {}).get("topics", []) if self.topics else []
+        if coherence:
+            topics = [row | {"npmi": found["npmi"]} for row, found in zip(topics, coherence, strict=True)]
         return {
             **self._head(),
-            "headline": without_nan(self.headline),
+            "headline": plain(self.headline),
             "model": dict(self.model),
-            "table": records_of(self.rows),
-            "controls": records_of(self.controls),
-            "embeddings": records_of(self.embeddings),
-            "circuits": records_of(self._layer_circuits()),
+            "table": plain(self.rows.to_dict(orient="records")),
+            "controls": plain(self.controls.to_dict(orient="records")),
+            "embeddings": plain(self.embeddings.to_dict(orient="records")),
+            "circuits": plain(layers.to_dict(orient="records")),
             "head_examples": [dict(example) for example in self.head_examples],
-            "topics": self._top_words(),
+            "topics": topics,
             "coverage": dict(self.coverage),
             "warnings": list(self.warnings),
             "interrupted": self.interrupted,
@@ -247,21 +301,6 @@ class ProbeResult(Result):
             folder=folder,
         )
 
-    def _layer_circuits(self) -> pd.DataFrame:
-        """The rows of whole layers; those of heads are in circuits.csv."""
-        return self.circuits[self.circuits["head"] == ALL_HEADS] if len(self.circuits) else self.circuits
-
-    def _top_words(self, number: int = 10) -> list[dict[str, Any]]:
-        if not self.topics:
-            return []
-        coherence = self.topics[0].provenance.get("coherence", {}).get("topics", [])
-        rows: list[dict[str, Any]] = [
-            {"topic": t, "words": words} for t, words in enumerate(self.topics[0].top_words(number))
-        ]
-        return (
-            [row | {"npmi": found["npmi"]} for row, found in zip(rows, coherence, strict=True)] if coherence else rows
-        )
-
     def __str__(self) -> str:
         return str(self.headline["text"])
 
@@ -269,15 +308,8 @@ class ProbeResult(Result):
         """For notebooks: the answer, the measured rows and the head map as a picture that needs no script."""
         from topicscope.report import to_png
 
-        shown = [
-            "part",
-            "threshold",
-            "verdict",
-            "permutation_p",
-            "attention_ratio",
-            "attention_ratio_se",
-            "attention_ratio_distinct",
-        ]
+        shown = ["part", "threshold", "verdict", "permutation_p"]
+        shown += ["attention_ratio", "attention_ratio_se", "attention_ratio_distinct"]
         shown += ["control_attention_ratio_low", "control_attention_ratio_high", "embedding_cosine_layer_ratio"]
         measured = self.rows[self.rows["source"] == "measured"]
         table = measured[shown].to_html(index=False, float_format="{:.3f}".format)
@@ -286,10 +318,6 @@ class ProbeResult(Result):
             f"<p>{html.escape(str(self))}</p>{table}"
             f'<img alt="attention ratio of every layer and head" src="data:image/png;base64,{picture}">'
         )
-
-
-def _pairs_named(example: Mapping[str, Any]) -> str:
-    return ", ".join(f"{pair['query']} → {pair['key']} {pair['attention']:.2f}" for pair in example["pairs"])
 
 
 def _topics_name(index: int) -> str:

@@ -31,8 +31,8 @@ from topicscope.probing.statistics import (
     PartMoments,
     PermutationTest,
     attention_verdict,
-    distance_features,
     over_topic_seeds,
+    pair_features,
 )
 from topicscope.records import select, threshold_cell, threshold_of
 from topicscope.topics import PairClass
@@ -59,7 +59,7 @@ def distances(
     total = moments[f"{part}/pooled_total"][chosen].sum(0)
     tables = []
     for pair in BINNED:
-        sums, counts = (total[indices] for indices in distance_features(pair))
+        sums, counts = (total[index[:, 0]] for index in pair_features([pair], matched="distance"))
         means = np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
         columns = {"pair": pair.name, "distance": DISTANCE_EDGES, "pairs": counts, "mean_attention": means}
         tables.append(pd.DataFrame(columns))
@@ -169,40 +169,6 @@ def with_sinks_excluded(
     ]
 
 
-def control_columns(controls: pd.DataFrame, part: str, threshold: float) -> dict[str, float]:
-    """Mean over random initialisations, its standard error, and the t-interval of that mean."""
-    if controls.empty:
-        return {}
-    chosen = select(controls[controls["part"] == part], threshold)
-    columns: dict[str, float] = {}
-    for source in OF_CONTROLS:
-        values = chosen[source].dropna().to_numpy(dtype=float)
-        if len(values) == 0:
-            continue
-        mean = float(values.mean())
-        error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-        half = float(stdtrit(len(values) - 1, 0.975)) * error if len(values) > 1 else math.nan
-        columns |= {
-            f"control_{source}": mean,
-            f"control_{source}_low": mean - half,
-            f"control_{source}_high": mean + half,
-        }
-        if source == PLAIN.name:
-            columns[f"control_{source}_se"] = error
-    return columns
-
-
-def embedding_columns(embeddings: pd.DataFrame, threshold: float) -> dict[str, float]:
-    """The sixteen embedding columns of one threshold, averaged over topic seeds."""
-    if embeddings.empty:
-        return {}
-    columns = {}
-    for (place, kind), rows in select(embeddings, threshold).groupby(["place", "kind"]):
-        for quantity in ("same", "different", "difference", "ratio"):
-            columns[f"embedding_{kind}_{place}_{quantity}"] = float(rows[quantity].mean(skipna=False))
-    return columns
-
-
 def result_table(
     model: str,
     attention: Sequence[Mapping[str, Any]],
@@ -212,18 +178,28 @@ def result_table(
 ) -> pd.DataFrame:
     """`ProbeResult.table()`: the measured rows, each with its verdict, then the paper's.
 
-    tests: the shuffles of each part and threshold.
+    Of random weights: the mean over initialisations, its standard error, and the t-interval of that mean; of
+    embeddings: the mean over topic seeds. tests: the shuffles of each part and threshold.
     """
     measured = []
     for attended in attention:
         part, threshold = attended["part"], attended["threshold"]
-        row = {
-            "source": "measured",
-            "model": model,
-            **attended,
-            **control_columns(controls, part, threshold),
-            **embedding_columns(embeddings, threshold),
-        }
+        row: dict[str, Any] = {"source": "measured", "model": model, **attended}
+        if len(controls):
+            drawn = select(controls[controls["part"] == part], threshold)
+            for name in OF_CONTROLS:
+                values = drawn[name].dropna().to_numpy(dtype=float)
+                if len(values) == 0:
+                    continue
+                mean = float(values.mean())
+                error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+                half = float(stdtrit(len(values) - 1, 0.975)) * error if len(values) > 1 else math.nan
+                found = (mean, error, mean - half, mean + half)
+                row |= {f"control_{name}{end}": value for end, value in zip(ENDS, found, strict=True)}
+        if len(embeddings):
+            for (place, kind), rows in select(embeddings, threshold).groupby(["place", "kind"]):
+                for quantity in ("same", "different", "difference", "ratio"):
+                    row[f"embedding_{kind}_{place}_{quantity}"] = float(rows[quantity].mean(skipna=False))
         test = tests.get((part, threshold_of(threshold)))  # None where topics were not shuffled
         if test is not None:
             row |= {"permutation_statistic": test.statistic, "permutation_z": test.z, "permutation_p": test.p_value}
@@ -241,35 +217,32 @@ def head_rows(
     """
     frames = []
     for part in parts:
+        found = moments[part.name]
         for threshold, members in by_threshold(configurations).items():
-            seeds = [_heads_of(moments[part.name], c, causal=part.causal) for c in members]
+            seeds: list[dict[str, np.ndarray]] = []  # of each, every column [layer, head]
+            for c in members:
+                columns: dict[str, np.ndarray] = {}
+                for name, classes in (("same", PAIRED), ("different", DIFFERENT)):
+                    sums, counts = (found.heads_total[c][..., i[0]].sum(-1) for i in pair_features(classes))
+                    columns[f"pairs_{name}"] = counts
+                    means = np.divide(sums, counts, out=np.full_like(sums, math.nan), where=counts > 0)
+                    columns[f"mean_{name}"] = means
+                for ratio in UNMATCHED:
+                    if ratio.corrected and not part.causal:
+                        value = error = np.full(found.heads_total.shape[1:3], math.nan)
+                    else:
+                        value, error = found.head_ratios(c, ratio.same, corrected=ratio.corrected)
+                    columns |= {ratio.name: value, f"{ratio.name}_se": error}
+                seeds.append(columns)
             layer, head = (places.ravel() for places in np.meshgrid(part.layers, part.heads, indexing="ij"))
             frame = pd.DataFrame(
                 {"part": part.name, "threshold": threshold_cell(threshold), "layer": layer, "head": head}
             )
             frame["key_value_head"] = [part.key_value_head(number) for number in head.tolist()]
-            frame[seeds[0].columns] = np.mean([seed.to_numpy(dtype=float) for seed in seeds], axis=0)
+            for name in seeds[0]:
+                frame[name] = np.mean([columns[name].ravel() for columns in seeds], axis=0)
             frames.append(frame)
     return pd.concat(frames, ignore_index=True)
-
-
-def _heads_of(moments: PartMoments, configuration: int, *, causal: bool) -> pd.DataFrame:
-    """Counts, means and ratios of each layer and head, of one configuration."""
-    total = moments.heads_total[configuration]
-    num_classes = len(PairClass)
-    frame = pd.DataFrame(index=range(total.shape[0] * total.shape[1]))
-    for name, classes in (("same", PAIRED), ("different", DIFFERENT)):
-        counts = total[..., [num_classes + k for k in classes]].sum(-1).ravel()
-        sums = total[..., list(classes)].sum(-1).ravel()
-        frame[f"pairs_{name}"] = counts
-        frame[f"mean_{name}"] = np.divide(sums, counts, out=np.full_like(sums, math.nan), where=counts > 0)
-    for ratio in UNMATCHED:
-        if ratio.corrected and not causal:
-            frame[ratio.name] = frame[f"{ratio.name}_se"] = math.nan
-            continue
-        value, error = moments.head_ratios(configuration, ratio.same, corrected=ratio.corrected)
-        frame[ratio.name], frame[f"{ratio.name}_se"] = value.ravel(), error.ravel()
-    return frame
 
 
 def document_rows(

@@ -1,16 +1,15 @@
-"""Ratios with their errors, permutation tests, pooling over topic seeds, and the verdict."""
+"""Ratios with their errors, permutation tests, pooling over topic seeds, and the verdict with its sentence."""
 
 from topicscope.probing.statistics.attention_ratios import (
     ENDS,
     OF_CONTROLS,
     PLAIN,
-    POSITION_CORRECTED,
     RATIOS,
+    TESTED,
     UNMATCHED,
     WITHOUT_SINKS,
-    AttentionRatio,
 )
-from topicscope.probing.statistics.mantel import PairContrast, WordPairs
+from topicscope.probing.statistics.mantel import WordPairs
 from topicscope.probing.statistics.moments import (
     CORRECTED,
     COUNTS,
@@ -20,20 +19,20 @@ from topicscope.probing.statistics.moments import (
     SUMS,
     DocumentSums,
     PartMoments,
-    distance_features,
+    pair_features,
     rows_read,
 )
 from topicscope.probing.statistics.permutation import PermutationTest, frequency_bands, shuffled_topics
-from topicscope.probing.statistics.pooling import over_topic_seeds
 from topicscope.probing.statistics.ratios import (
     Estimate,
     Moments,
     delta_method,
     effective_documents,
     jackknife,
+    over_topic_seeds,
     ratio_of_means,
 )
-from topicscope.probing.statistics.verdict import TESTED, attention_verdict, direction, named
+from topicscope.probing.statistics.verdict import attention_verdict, headline_of_parts
 
 __all__ = [
     "CORRECTED",
@@ -44,29 +43,25 @@ __all__ = [
     "OF_CONTROLS",
     "PAIRED",
     "PLAIN",
-    "POSITION_CORRECTED",
     "RATIOS",
     "SUMS",
     "TESTED",
     "UNMATCHED",
     "WITHOUT_SINKS",
-    "AttentionRatio",
     "DocumentSums",
     "Estimate",
     "Moments",
-    "PairContrast",
     "PartMoments",
     "PermutationTest",
     "WordPairs",
     "attention_verdict",
     "delta_method",
-    "direction",
-    "distance_features",
     "effective_documents",
     "frequency_bands",
+    "headline_of_parts",
     "jackknife",
-    "named",
     "over_topic_seeds",
+    "pair_features",
     "ratio_of_means",
     "rows_read",
     "shuffled_topics",

@@ -9,10 +9,11 @@ from math import nan
 
 from topicscope.probing.statistics.moments import DISTINCT, PAIRED, Matching, PartMoments
 from topicscope.probing.statistics.ratios import Estimate
-from topicscope.probing.statistics.verdict import TESTED
 from topicscope.topics import PairClass
 
 ENDS = ("", "_se", "_low", "_high")
+# The ratio whose interval the verdict compares with that of the random controls.
+TESTED = "attention_ratio_distinct_distance_matched"
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,7 @@ class AttentionRatio:
         """The ratio pooled over layers and heads."""
         if self.corrected and not causal:
             return Estimate(nan, nan, moments.documents, "only causal parts have a position-corrected ratio")
-        if self.matched is not None:
-            return moments.matched(configuration, self.same, by=self.matched)
-        return moments.ratio(configuration, self.same, corrected=self.corrected)
+        return moments.ratio(configuration, self.same, corrected=self.corrected, matched=self.matched)
 
 
 PLAIN = AttentionRatio("attention_ratio", PAIRED)

@@ -18,6 +18,8 @@ from jaxtyping import Bool, Float, Int
 _BLOCK = 1024  # topic sets compared at once, so that tens of thousands of them need no square matrix
 
 Factors = Float[np.ndarray, "head word k"]
+OfHeads = Float[np.ndarray, "head"]
+Words = Int[np.ndarray, "word"]
 WordSums = Float[np.ndarray, "*head word"]
 
 
@@ -36,29 +38,15 @@ class PairContrast:
         contrast of l_ik r_jl, difference = tr C, and under R mean 0 and variance ‖C‖²_F / k.
     """
 
-    same: Float[np.ndarray, "head"]
-    different: Float[np.ndarray, "head"]
-    difference: Float[np.ndarray, "head"]
-    difference_se: Float[np.ndarray, "head"]
-    sd: Float[np.ndarray, "head"]
-    diagonal: Float[np.ndarray, "head"]
-    z: Float[np.ndarray, "head"]
-    z_banded: Float[np.ndarray, "head"]
-    z_turned: Float[np.ndarray, "head"]
-
-
-@dataclass(frozen=True, eq=False)
-class PairSimilarity:
-    """What e_i · e_j says of words of one topic and of different topics.
-
-    same, different [word]: sums of a word's similarities to the others that share a topic with it, and that do not.
-    z, z_banded: see `PairContrast`.
-    """
-
-    same: Float[np.ndarray, "word"]
-    different: Float[np.ndarray, "word"]
-    z: float
-    z_banded: float
+    same: OfHeads
+    different: OfHeads
+    difference: OfHeads
+    difference_se: OfHeads
+    sd: OfHeads
+    diagonal: OfHeads
+    z: OfHeads
+    z_banded: OfHeads
+    z_turned: OfHeads
 
 
 class WordPairs:
@@ -68,15 +56,14 @@ class WordPairs:
     same_pairs, different_pairs: ordered pairs of distinct words. partners [word]: words that share a topic with it.
     """
 
-    def __init__(self, membership: Bool[np.ndarray, "word topic"], bands: Int[np.ndarray, "word"] | None) -> None:
+    def __init__(self, membership: Bool[np.ndarray, "word topic"], bands: Words | None) -> None:
         assert membership.any(1).all(), "a word without a topic is in no pair"
         packed = np.ascontiguousarray(np.packbits(membership, axis=1))
         keys = packed.view(f"V{packed.shape[1]}")[:, 0] if len(packed) else np.zeros(0, dtype="V1")
         _, first, self._group = np.unique(keys, return_index=True, return_inverse=True)
         self._sets = membership[first]
         self.num_words = len(membership)
-        size = np.bincount(self._group, minlength=len(self._sets)).astype(np.float64)
-        self.partners = self._intersecting(size[None, :, None])[0, self._group, 0] - 1  # [word]
+        self.partners = self._shared(np.ones((1, self.num_words, 1)))[0, :, 0] - 1  # [word]
         self.same_pairs = int(self.partners.sum())
         self.different_pairs = self.num_words * (self.num_words - 1) - self.same_pairs
         self._strata = [np.zeros(self.num_words, dtype=np.int64)]
@@ -86,25 +73,43 @@ class WordPairs:
     def contrast(self, left: Factors, right: Factors) -> PairContrast:
         """The contrast of A_ij = left_i · right_j of every head; NaN where a class has no pair."""
         left, right = left.astype(np.float64), right.astype(np.float64)
-        turned = self._z_turned(left, right)
-        left, right = _narrow(left, right)
         n, ps, pd = self.num_words, self.same_pairs, self.different_pairs
-        own = np.einsum("hwk,hwk->hw", left, right)
-        # Sums of Ā over the partners of each word, [head word].
-        same = _dot(left, self._shared(right)) + _dot(right, self._shared(left))
-        every = _dot(left, right.sum(1, keepdims=True)) + _dot(right, left.sum(1, keepdims=True))
+
+        # z_turned, from C.
+        turned = np.full(len(left), nan)
+        if ps and pd:
+            diagonal = left.mT @ right
+            shared = left.mT @ self._shared(right) - diagonal
+            every = left.sum(1, keepdims=True).mT @ right.sum(1, keepdims=True) - diagonal
+            C = shared / ps - (every - shared) / pd
+            trace, norm = np.trace(C, axis1=1, axis2=2), np.sqrt((C**2).sum((1, 2)))
+            known = norm > 1e-12 * np.sqrt((diagonal**2).sum((1, 2)))
+            turned = np.where(known, trace * C.shape[1] ** 0.5 / np.where(known, norm, 1), nan)
+
+        # Sums of Ā over the partners of each word, and over all other words, [head word].
+        left, right = _narrow(left, right)
+        dot = "hwk,hwk->hw"
+        own = np.einsum(dot, left, right)
+        same = np.einsum(dot, left, self._shared(right)) + np.einsum(dot, right, self._shared(left))
+        every = np.einsum(dot, left, right.sum(1, keepdims=True)) + np.einsum(dot, right, left.sum(1, keepdims=True))
         same, every = same / 2 - own, every / 2 - own
+
+        # Means, and the error of S - D from its values without each word.
         gamma, total = same.sum(1), every.sum(1)
-        squares = np.einsum("hab,hab->h", _gram(left, left), _gram(right, right)) - (own**2).sum(1)
-        pairs = max(n * (n - 1), 1)
         s, d = (gamma / ps if ps else gamma * nan), ((total - gamma) / pd if pd else gamma * nan)
+        same_without, different_without = self.without_each_word(same, every - same)
+        without = same_without - different_without
+        spread = ((without - without.mean(1, keepdims=True)) ** 2).sum(1)
+
         # S - D is linear in gamma, so they have the same z.
+        pairs = max(n * (n - 1), 1)
+        squares = np.einsum("hab,hab->h", left.mT @ left, right.mT @ right) - (own**2).sum(1)
         z, z_banded = self._scores(lambda strata: _Blocks.of_form(left, right, own, strata), gamma, squares / pairs)
         return PairContrast(
             same=s,
             different=d,
             difference=s - d,
-            difference_se=self._jackknife(same, every - same),
+            difference_se=np.sqrt(max(n - 1, 0) / max(n, 1) * spread),
             sd=np.sqrt(np.maximum(squares / pairs - (total / pairs) ** 2, 0)),
             diagonal=own.mean(1),
             z=z,
@@ -112,20 +117,25 @@ class WordPairs:
             z_turned=turned,
         )
 
-    def similarity(self, e: Float[np.ndarray, "word k"]) -> PairSimilarity:
-        """The similarities e_i · e_j, without the contrasts of a form that is not symmetric."""
+    def similarity(
+        self, e: Float[np.ndarray, "word k"]
+    ) -> tuple[Float[np.ndarray, "word"], Float[np.ndarray, "word"], float, float]:
+        """What e_i · e_j says of words of one topic and of different topics, without what only asymmetric forms have.
+
+        Returns the sums [word] of a word's similarities to the others that share a topic with it, and that do not; z
+        and z_banded, see `PairContrast`.
+        """
         own = np.einsum("wk,wk->w", e, e)
-        sums = _sums(e[None], self._group, len(self._sets))
-        same = np.einsum("wk,wk->w", e, self._intersecting(sums)[0, self._group]) - own
-        different = e @ sums[0].sum(0) - own - same
+        same = np.einsum("wk,wk->w", e, self._shared(e[None])[0]) - own
+        different = e @ _sums(e[None], self._group, len(self._sets))[0].sum(0) - own - same
         narrow, right = _narrow(e[None], e[None])
-        squares = np.einsum("hab,hab->h", _gram(narrow, narrow), _gram(right, right)) - (own**2).sum()
+        squares = np.einsum("hab,hab->h", narrow.mT @ narrow, right.mT @ right) - (own**2).sum()
         z, z_banded = self._scores(
             lambda strata: _Blocks.of_form(narrow, right, own[None], strata),
             same.sum(keepdims=True),
             squares / max(self.num_words * (self.num_words - 1), 1),
         )
-        return PairSimilarity(same, different, float(z[0]), float(z_banded[0]))
+        return same, different, float(z[0]), float(z_banded[0])
 
     def without_each_word(self, same: WordSums, different: WordSums) -> tuple[WordSums, WordSums]:
         """S and D without each word, from the sums of the words; NaN where no pair is left.
@@ -141,7 +151,7 @@ class WordPairs:
 
     def shuffled(
         self, first: Int[np.ndarray, "pair"], second: Int[np.ndarray, "pair"], values: Float[np.ndarray, "head pair"]
-    ) -> tuple[Float[np.ndarray, "head"], Float[np.ndarray, "head"]]:
+    ) -> tuple[OfHeads, OfHeads]:
         """z and z_banded of Σ_same A for a symmetric A of which only some entries are not 0, as in `PairContrast`.
 
         first, second: the two words of each entry, every unordered pair of distinct words at most once.
@@ -152,44 +162,21 @@ class WordPairs:
         mean_square = 2 * (values**2).sum(1) / max(self.num_words * (self.num_words - 1), 1)
         return self._scores(lambda strata: _Blocks.of_entries(first, second, values, strata), gamma, mean_square)
 
-    def _z_turned(self, left: Factors, right: Factors) -> Float[np.ndarray, "head"]:
-        if not self.same_pairs or not self.different_pairs:
-            return np.full(len(left), nan)
-        own = _gram(left, right)
-        same = _gram(left, self._shared(right)) - own
-        every = _gram(left.sum(1, keepdims=True), right.sum(1, keepdims=True)) - own
-        C = same / self.same_pairs - (every - same) / self.different_pairs
-        trace, norm = np.trace(C, axis1=1, axis2=2), np.sqrt((C**2).sum((1, 2)))
-        small = 1e-12 * np.sqrt((own**2).sum((1, 2)))
-        return np.where(norm > small, trace * C.shape[1] ** 0.5 / np.where(norm > small, norm, 1), nan)
-
     def _shared(self, x: Factors) -> Factors:
         """For each word, the sum of x over all words that share a topic with it, itself included."""
-        return self._intersecting(_sums(x, self._group, len(self._sets)))[:, self._group]
-
-    def _intersecting(self, sums: Float[np.ndarray, "head group k"]) -> Float[np.ndarray, "head group k"]:
-        """Sums over all sets of topics that intersect each set."""
-        out = np.empty_like(sums)
+        sums = _sums(x, self._group, len(self._sets))
+        out = np.empty_like(sums)  # sums over all sets of topics that intersect each set
         signature = self._sets.astype(np.float32)
         for block in (slice(b, b + _BLOCK) for b in range(0, len(signature), _BLOCK)):
             out[:, block] = (signature[block] @ signature.T > 0).astype(np.float64) @ sums
-        return out
-
-    def _jackknife(
-        self, same: Float[np.ndarray, "head word"], different: Float[np.ndarray, "head word"]
-    ) -> Float[np.ndarray, "head"]:
-        """Error of S - D from its values without each word."""
-        n = max(self.num_words, 1)
-        same_without, different_without = self.without_each_word(same, different)
-        means = same_without - different_without
-        return np.asarray(np.sqrt((n - 1) / n * ((means - means.mean(1, keepdims=True)) ** 2).sum(1)))
+        return out[:, self._group]
 
     def _scores(
         self,
-        blocks: Callable[[Int[np.ndarray, "word"]], "_Blocks"],
-        gamma: Float[np.ndarray, "head"],
-        mean_square: Float[np.ndarray, "head"],
-    ) -> tuple[Float[np.ndarray, "head"], Float[np.ndarray, "head"]]:
+        blocks: Callable[[Words], "_Blocks"],
+        gamma: OfHeads,
+        mean_square: OfHeads,
+    ) -> tuple[OfHeads, OfHeads]:
         """Γ = Σ_{i≠j} A_ij B_ij, B = [i, j share a topic], in standard deviations under shuffles among all words, and
         within bands. NaN where a class has no pair, or without bands. blocks: A by the strata that it is given.
         """
@@ -197,7 +184,8 @@ class WordPairs:
         for strata in self._strata if self.same_pairs and self.different_pairs else ():
             m = int(strata.max()) + 1
             x = np.eye(m)[strata][None]  # [1 word stratum]: B's sums by stratum are those of indicators
-            B = _Blocks.of_relation(self._shared(x)[0] - x[0], strata)
+            partners = self._shared(x) - x
+            B = _Blocks(partners, _sums(partners, strata, m), strata)  # its entries are their own squares
             mean, variance = _permutation_moments(blocks(strata), B, np.bincount(strata, minlength=m))
             known = variance > 1e-13 * mean_square * self.same_pairs  # else rounding in place of 0
             scores.append(np.where(known, (gamma - mean) / np.sqrt(np.where(known, variance, 1)), nan))
@@ -214,12 +202,10 @@ class _Blocks:
 
     words: Float[np.ndarray, "head word stratum"]
     squares: Float[np.ndarray, "head a b"]
-    strata: Int[np.ndarray, "word"]
+    strata: Words
 
     @classmethod
-    def of_form(
-        cls, left: Factors, right: Factors, own: Float[np.ndarray, "head word"], strata: Int[np.ndarray, "word"]
-    ) -> "_Blocks":
+    def of_form(cls, left: Factors, right: Factors, own: Float[np.ndarray, "head word"], strata: Words) -> "_Blocks":
         """Of Ā: Σ Ā² over a block is half of Σ A_ij² and A_ij A_ji in both directions, from k × k matrices."""
         m, n = int(strata.max()) + 1, len(strata)
         L, R = _sums(left, strata, m), _sums(right, strata, m)
@@ -227,7 +213,7 @@ class _Blocks:
         words[:, np.arange(n), strata] -= own
         inside = [strata == a for a in range(m)]
         LL, RR, RL = (
-            np.stack([_gram(x[:, i], y[:, i]) for i in inside], 1)
+            np.stack([x[:, i].mT @ y[:, i] for i in inside], 1)
             for x, y in ((left, left), (right, right), (right, left))
         )
         flat = (len(left), m, -1)  # one matrix product in place of m² sums over k × k
@@ -243,7 +229,7 @@ class _Blocks:
         first: Int[np.ndarray, "pair"],
         second: Int[np.ndarray, "pair"],
         values: Float[np.ndarray, "head pair"],
-        strata: Int[np.ndarray, "word"],
+        strata: Words,
     ) -> "_Blocks":
         """Of a symmetric form with these entries in both directions, and zeros elsewhere."""
         n, m = len(strata), int(strata.max()) + 1
@@ -251,12 +237,6 @@ class _Blocks:
         words = [np.bincount(first * m + b, v, n * m) + np.bincount(second * m + a, v, n * m) for v in values]
         squares = [np.bincount(a * m + b, v**2, m * m) + np.bincount(b * m + a, v**2, m * m) for v in values]
         return cls(np.reshape(words, (-1, n, m)), np.reshape(squares, (-1, m, m)), strata)
-
-    @classmethod
-    def of_relation(cls, partners: Float[np.ndarray, "word stratum"], strata: Int[np.ndarray, "word"]) -> "_Blocks":
-        """Of B, whose entries are their own squares."""
-        words = partners[None]
-        return cls(words, _sums(words, strata, partners.shape[1]), strata)
 
     def effects(
         self, size: Int[np.ndarray, "stratum"]
@@ -267,7 +247,7 @@ class _Blocks:
         so do the rows and columns of γ.
         """
         m = len(size)
-        cells = _cells(size)
+        cells = np.outer(size, size) - np.diag(size)
         mean = _sums(self.words, self.strata, m) / np.maximum(cells, 1)
         row = (size - np.eye(m))[self.strata]  # entries of a word's row in each block
         effect = self.words / np.maximum(row, 1) - mean[:, self.strata]
@@ -278,9 +258,7 @@ class _Blocks:
         return mean, effect, np.maximum(self.squares - cells * mean**2 - explained, 0)
 
 
-def _permutation_moments(
-    A: _Blocks, B: _Blocks, size: Int[np.ndarray, "stratum"]
-) -> tuple[Float[np.ndarray, "head"], Float[np.ndarray, "head"]]:
+def _permutation_moments(A: _Blocks, B: _Blocks, size: Int[np.ndarray, "stratum"]) -> tuple[OfHeads, OfHeads]:
     """Mean and variance of Σ_{i≠j} A_ij B_π(i)π(j) over independent permutations π of every stratum, in closed form.
 
     In the parts of `_Blocks.effects`, uncorrelated under π, the sum is that of the means (its expectation) and of
@@ -294,12 +272,13 @@ def _permutation_moments(
     m = len(size)
     mean_A, effect_A, rest_A = A.effects(size)
     mean_B, effect_B, rest_B = B.effects(size)
-    mean = (_cells(size) * mean_A * mean_B).sum((1, 2))
+    cells = np.outer(size, size) - np.diag(size)
+    mean = (cells * mean_A * mean_B).sum((1, 2))
     variance = np.zeros(len(mean))
     for a in range(m):
         i = A.strata == a
         weight = 2.0 * size - 4.0 * (np.arange(m) == a)
-        cross = _gram(effect_A[:, i], effect_A[:, i]) * _gram(effect_B[:, i], effect_B[:, i])
+        cross = (effect_A[:, i].mT @ effect_A[:, i]) * (effect_B[:, i].mT @ effect_B[:, i])
         if size[a] > 1:
             variance += np.einsum("b,c,hbc->h", weight, weight, cross) / (size[a] - 1)
         if size[a] > 3:
@@ -308,11 +287,6 @@ def _permutation_moments(
             if size[a] > 1 and size[b] > 1:
                 variance += 4 * rest_A[:, a, b] * rest_B[:, a, b] / ((size[a] - 1) * (size[b] - 1))
     return mean, variance
-
-
-def _cells(size: Int[np.ndarray, "stratum"]) -> Int[np.ndarray, "a b"]:
-    """Entries of each block off the diagonal."""
-    return np.asarray(size[:, None] * size - np.diag(size))
 
 
 def _narrow(
@@ -325,19 +299,8 @@ def _narrow(
     return left @ right.swapaxes(1, 2), np.broadcast_to(np.eye(n), (len(left), n, n))
 
 
-def _sums(
-    x: Float[np.ndarray, "head word k"], group: Int[np.ndarray, "word"], groups: int
-) -> Float[np.ndarray, "head group k"]:
+def _sums(x: Float[np.ndarray, "head word k"], group: Words, groups: int) -> Float[np.ndarray, "head group k"]:
     """Sums over the words of each group; no group is empty."""
     order = np.argsort(group, kind="stable")
     size = np.bincount(group, minlength=groups)
     return np.asarray(np.add.reduceat(x[:, order], np.cumsum(size) - size, axis=1))
-
-
-def _gram(x: Float[np.ndarray, "head word a"], y: Float[np.ndarray, "head word b"]) -> Float[np.ndarray, "head a b"]:
-    """Σ_w x_w y_wᵀ."""
-    return np.asarray(x.swapaxes(1, 2) @ y)
-
-
-def _dot(x: Float[np.ndarray, "head word k"], y: Float[np.ndarray, "head #word k"]) -> Float[np.ndarray, "head word"]:
-    return np.asarray(np.einsum("hwk,hwk->hw", x, np.broadcast_to(y, x.shape)))

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from topicscope.probing.attention import BINNED, NUM_BAND_PAIRS, NUM_BINS, NUM_CLASSES, PartSums, WordPairs
-from topicscope.probing.statistics.ratios import Estimate, Moments, matched_ratio, ratio_of_means
+from topicscope.probing.statistics.ratios import Estimate, Moments, matched_ratio
 from topicscope.records import ArrayFields
 from topicscope.topics import PairClass
 
@@ -62,11 +62,11 @@ class PartMoments(ArrayFields):
         )
         wide = np.broadcast_to(counts[:, :, None, None], sums.heads.shape)
         heads = np.concatenate([sums.heads, wide, corrected], axis=-1)
-        every = [Moments.empty(pooled.shape[-1]).add(pooled[:, c]) for c in range(pooled.shape[1])]
+        every = [pooled[:, c] for c in range(pooled.shape[1])]
         return cls(
             documents=len(pooled),
-            pooled_total=np.stack([m.total for m in every]),
-            pooled_outer=np.stack([m.outer for m in every]),
+            pooled_total=np.stack([rows.sum(0) for rows in every]),
+            pooled_outer=np.stack([rows.T @ rows for rows in every]),
             heads_total=heads.sum(0),
             # In one memory order, fresh or read back: numpy adds up in the order of memory, to the last bit.
             heads_outer=np.ascontiguousarray(np.einsum("dclhi,dclhj->clhij", heads, heads, optimize=True)),
@@ -76,53 +76,44 @@ class PartMoments(ArrayFields):
     def __add__(self, other: "PartMoments") -> "PartMoments":
         return PartMoments(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
-    @property
-    def pooled(self) -> tuple[Moments, ...]:
-        """The pooled moments of each configuration."""
-        return tuple(Moments(self.documents, *of) for of in zip(self.pooled_total, self.pooled_outer, strict=True))
-
     def counts(self, configuration: int) -> np.ndarray:
         """Pairs of each class [class]."""
         return np.asarray(self.pooled_total[configuration, COUNTS])
 
-    def ratio(self, configuration: int, same: Sequence[PairClass] = PAIRED, *, corrected: bool = False) -> Estimate:
-        """Mean attention of the `same` classes over that of different topics, with its clustered standard error."""
-        start = CORRECTED.start if corrected else SUMS.start
-        return ratio_of_means(
-            self.pooled[configuration],
-            [start + k for k in same],
-            [COUNTS.start + k for k in same],
-            [start + k for k in DIFFERENT],
-            [COUNTS.start + k for k in DIFFERENT],
-        )
+    def ratio(
+        self,
+        configuration: int,
+        same: Sequence[PairClass] = PAIRED,
+        *,
+        corrected: bool = False,
+        matched: Matching | None = None,
+    ) -> Estimate:
+        """Mean attention of the `same` classes over that of different topics, with its clustered standard error.
 
-    def matched(self, configuration: int, same: Sequence[PairClass] = PAIRED, *, by: Matching = "distance") -> Estimate:
-        """The same ratio with both classes reweighted to one distribution of the distance |i-j|, or to one joint
-        distribution of the frequencies of both words.
+        matched: both are reweighted to one distribution of the distance |i-j|, or to one joint distribution of the
+        frequencies of both words.
         """
-        bins = (_BINS_START, NUM_BINS) if by == "distance" else (_BANDS_START, NUM_BAND_PAIRS)
-        indices = [index for classes in (same, DIFFERENT) for index in _bins(classes, *bins)]
-        return matched_ratio(self.pooled[configuration], *indices)
+        pooled = Moments(self.documents, self.pooled_total[configuration], self.pooled_outer[configuration])
+        index = [i for of in (same, DIFFERENT) for i in pair_features(of, corrected=corrected, matched=matched)]
+        return matched_ratio(pooled, *index)
 
     def head_ratios(
         self, configuration: int, same: Sequence[PairClass] = PAIRED, *, corrected: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ratio and clustered standard error of every layer and head, each [layer, head]; NaN without pairs."""
         total, outer = self.heads_total[configuration], self.heads_outer[configuration]
-        start = CORRECTED.start if corrected else SUMS.start
-        x_same, n_same = [start + k for k in same], [COUNTS.start + k for k in same]
-        x_diff, n_diff = [start + k for k in DIFFERENT], [COUNTS.start + k for k in DIFFERENT]
+        index = [i[0] for of in (same, DIFFERENT) for i in pair_features(of, corrected=corrected)]
         gradient = np.zeros_like(total)
         with np.errstate(divide="ignore", invalid="ignore"):
-            sums = [total[..., ix].sum(-1) for ix in (x_same, n_same, x_diff, n_diff)]
+            sums = [total[..., i].sum(-1) for i in index]
             ratio = sums[0] / sums[1] * sums[3] / sums[2]
             # d log R = dx_s/x_s - dn_s/n_s - dx_d/x_d + dn_d/n_d
-            for sign, ix, value in zip((1, -1, -1, 1), (x_same, n_same, x_diff, n_diff), sums, strict=True):
-                gradient[..., ix] += (sign * ratio / value)[..., None]
+            for sign, i, value in zip((1, -1, -1, 1), index, sums, strict=True):
+                gradient[..., i] += (sign * ratio / value)[..., None]
             variance = np.einsum("lhi,lhij,lhj->lh", gradient, outer, gradient)
             # D* of every head, see `statistics.effective_documents`.
-            features = zip((x_same, n_same, x_diff, n_diff), sums, strict=True)
-            effective = np.min([total**2 / outer[..., ix, :][..., ix].sum((-1, -2)) for ix, total in features], axis=0)
+            squares = [outer[..., i, :][..., i].sum((-1, -2)) for i in index]
+            effective = np.min([value**2 / of for value, of in zip(sums, squares, strict=True)], axis=0)
             error = np.sqrt(np.maximum(variance, 0) * effective / np.where(effective - 1 < 1e-9, np.nan, effective - 1))
         return ratio, error
 
@@ -148,16 +139,18 @@ def rows_read(moments: Mapping[str, PartMoments]) -> tuple[dict[str, dict[str, i
     return counts, warnings
 
 
-def distance_features(pair: PairClass) -> tuple[np.ndarray, np.ndarray]:
-    """Indices [bin] of the pooled features that hold one class's sums, and its counts, by distance |i-j|."""
-    sums, counts = _bins((pair,), _BINS_START, NUM_BINS)
-    return sums[:, 0], counts[:, 0]
+def pair_features(
+    classes: Sequence[PairClass], *, corrected: bool = False, matched: Matching | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices [bin, class] of the features that hold the sums, and the counts, of some classes; one bin unless matched.
 
-
-def _bins(classes: Sequence[PairClass], start: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Feature indices [bin, class] of the sums, and of the counts, in `size` bins."""
-    rows = np.array([BINNED.index(k) for k in classes])
-    sums = start + rows[None, :] * size + np.arange(size)[:, None]
+    Those of one bin are in the same place in the pooled features and in those of a head.
+    """
+    if matched is None:
+        pairs = np.array([classes])
+        return (CORRECTED if corrected else SUMS).start + pairs, COUNTS.start + pairs
+    start, size = (_BINS_START, NUM_BINS) if matched == "distance" else (_BANDS_START, NUM_BAND_PAIRS)
+    sums = start + np.array([BINNED.index(k) for k in classes]) * size + np.arange(size)[:, None]
     return sums, sums + len(BINNED) * size
 
 
@@ -176,9 +169,7 @@ class DocumentSums(ArrayFields):
         """Count so many whole documents in."""
         if not documents:
             return
-        for part in sums:
-            self._add_moments(part.part.name, PartMoments.of(part))
-        self.documents += documents
+        self.merge(DocumentSums(documents, {part.part.name: PartMoments.of(part) for part in sums}))
 
     def add_word_pairs(self, sums: Iterable[PartSums]) -> None:
         """Count their word pairs in; these do not tell documents apart, so that any part of one may be added."""
@@ -188,10 +179,7 @@ class DocumentSums(ArrayFields):
     def merge(self, other: "DocumentSums") -> None:
         """Count in all that another has."""
         for name, moments in other.moments.items():
-            self._add_moments(name, moments)
+            self.moments[name] = self.moments[name] + moments if name in self.moments else moments
         for name, pairs in other.word_pairs.items():
             self.word_pairs.setdefault(name, WordPairs()).merge(pairs)
         self.documents += other.documents
-
-    def _add_moments(self, name: str, moments: PartMoments) -> None:
-        self.moments[name] = self.moments[name] + moments if name in self.moments else moments

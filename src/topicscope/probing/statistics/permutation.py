@@ -113,11 +113,22 @@ Tests = dict[tuple[str, float | None], PermutationTest]
 def shuffled_topics(
     word_pairs: Mapping[str, WordPairs], lookup: TopicLookup, shuffles: int, seed: int, progress: Progress
 ) -> tuple[Tests, dict[str, Any], list[str]]:
-    """The test of each part and threshold, what it rests on, and warnings; nothing after 0 shuffles or Ctrl-C."""
+    """The test of each part and threshold over its topic models together, what it rests on, and warnings.
+
+    Nothing after 0 shuffles or Ctrl-C.
+    """
     if not shuffles:
         return {}, {}, []
+    tests: Tests = {}
+    thresholds = list(dict.fromkeys(c.threshold for c in lookup.configurations))
     try:
-        tests = permutation_tests(word_pairs, lookup, shuffles=shuffles, seed=seed, progress=progress)
+        with tracked(progress, "shuffling topics", len(word_pairs) * len(thresholds), "tests"):
+            for part, pairs in word_pairs.items():
+                for threshold in thresholds:
+                    of = [lookup.membership(i) for i, c in enumerate(lookup.configurations) if c.threshold == threshold]
+                    test = permutation_test(pairs, of, lookup.counts, shuffles=shuffles, seed=seed)
+                    tests[part, threshold] = test
+                    progress.update("shuffling topics", len(tests))
     except KeyboardInterrupt:
         return {}, {}, ["interrupted: topics were not shuffled"]
     parts = {name: {"word_pairs": len(p), "pairs_left_out": p.left_out} for name, p in word_pairs.items()}
@@ -131,22 +142,6 @@ def shuffled_topics(
         if p.left_out
     ]
     return tests, {"shuffles": shuffles, "parts": parts, "tests": shuffled}, warnings
-
-
-def permutation_tests(
-    word_pairs: Mapping[str, WordPairs], lookup: TopicLookup, *, shuffles: int, seed: int, progress: Progress
-) -> Tests:
-    """The test of each part and threshold, over its topic models together."""
-    found = {}
-    thresholds = list(dict.fromkeys(c.threshold for c in lookup.configurations))
-    with tracked(progress, "shuffling topics", len(word_pairs) * len(thresholds), "tests"):
-        for part, pairs in word_pairs.items():
-            for threshold in thresholds:
-                models = [lookup.membership(i) for i, c in enumerate(lookup.configurations) if c.threshold == threshold]
-                test = permutation_test(pairs, models, lookup.counts, shuffles=shuffles, seed=seed)
-                found[part, threshold] = test
-                progress.update("shuffling topics", len(found))
-    return found
 
 
 class _Residuals:

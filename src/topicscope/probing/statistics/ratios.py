@@ -1,13 +1,25 @@
-"""Standard errors of ratios of sums over documents: mergeable moments and the delta method.
+"""Standard errors of ratios of sums over documents by the delta method, and intervals pooled over topic models.
 
 Pairs of one document share its words, its length and its subject, so they are not independent; documents (source
 articles) are. Every statistic here is a function f(t) of the totals t = Σ_d z_d of one vector per document, homogeneous
 of degree 0 (f(c·t) = f(t): means, and ratios of means). Only D, Σ z_d and Σ z_d z_dᵀ are ever kept.
+
+Several topic models of one text (`--topic-seeds`) are pooled into one interval: errors within, and spread between,
+models. With m topic models, each with an estimate R_s and its document-clustered error e_s (Rubin 1987, multiple
+imputation):
+
+    R = mean R_s,  W = mean e_s²,  B = Σ (R_s - R)² / (m - 1),  total variance = W + (1 + 1/m) B
+
+The models share the text, so W does not fall with m; B + B/m is how far a further topic model may lie from R. The
+interval is R ± t·√total with Barnard and Rubin's (1999) degrees of freedom ν, D the effective number of documents:
+
+    r = (1 + 1/m) B / total,  1/ν = r² / (m - 1) + (D + 2) / (D (D - 1) (1 - r))
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan, nan, sqrt
+from statistics import fmean, variance
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,11 +30,10 @@ Indices = Int[np.ndarray, "..."] | Sequence[int]
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """D, Σ_d z_d and Σ_d z_d z_dᵀ over documents: all that the delta method needs, and enough to merge shards.
+    """D, Σ_d z_d and Σ_d z_d z_dᵀ over documents: all that the delta method needs.
 
-    documents: how many documents were added.
+    documents: how many there are.
     total [feature], outer [feature, feature]: float64, in the units of the features and their products.
-    `merge` is associative and commutative up to rounding; `Moments.empty` is its neutral element.
     """
 
     documents: int
@@ -30,18 +41,10 @@ class Moments:
     outer: Float[np.ndarray, "feature feature"]
 
     @classmethod
-    def empty(cls, num_features: int) -> "Moments":
-        """The moments of no document."""
-        return cls(0, np.zeros(num_features), np.zeros((num_features, num_features)))
-
-    def add(self, vectors: Float[np.ndarray, "document feature"]) -> "Moments":
-        """These moments and those of further documents, one row of `vectors` for each whole document."""
+    def of(cls, vectors: Float[np.ndarray, "document feature"]) -> "Moments":
+        """Of one row of `vectors` for each whole document."""
         rows = vectors.astype(np.float64, copy=False)
-        return Moments(self.documents + len(rows), self.total + rows.sum(0), self.outer + rows.T @ rows)
-
-    def merge(self, other: "Moments") -> "Moments":
-        """The moments of both sets of documents; the sets must not share a document."""
-        return Moments(self.documents + other.documents, self.total + other.total, self.outer + other.outer)
+        return cls(len(rows), rows.sum(0), rows.T @ rows)
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,9 @@ class Estimate:
     reason: str | None = None
     effective: float = nan
 
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """value ± t·se, t the Student quantile with `effective` - 1 degrees of freedom, at least 1; NaN where se is.
+    def interval(self) -> tuple[float, float]:
+        """95 %: value ± t·se, t the Student quantile with `effective` - 1 degrees of freedom, at least 1; NaN where se
+        is.
 
         How often intervals cover the truth, with few documents and with documents of very different sizes, is measured
         in the tests and stands in docs/how-sure.md.
@@ -66,19 +70,8 @@ class Estimate:
         if self.documents < 2:
             return nan, nan
         effective = self.documents if isnan(self.effective) else self.effective
-        half = float(stdtrit(max(effective - 1, 1), (1 + confidence) / 2)) * self.se
+        half = float(stdtrit(max(effective - 1, 1), 0.975)) * self.se
         return self.value - half, self.value + half
-
-
-@dataclass(frozen=True)
-class MatchedEstimate(Estimate):
-    """A ratio of matched means, and what could not be matched.
-
-    left_out_a, left_out_b: the share of each class's pairs in bins where the other class has none.
-    """
-
-    left_out_a: float = nan
-    left_out_b: float = nan
 
 
 def effective_documents(moments: Moments, *features: Indices) -> float:
@@ -102,7 +95,6 @@ def delta_method(
     function_value: float,
     gradient: Float[np.ndarray, "feature"],
     *,
-    reason: str | None = None,
     effective: float = nan,
 ) -> Estimate:
     """Standard error of f(Σ_d z_d), f homogeneous of degree 0:
@@ -113,10 +105,10 @@ def delta_method(
     centring; a gradient that breaks this is a programming error (asserted). D* is `effective` (see
     `effective_documents`), else D: a document with a share w of the pairs pulls the statistic to itself, which makes
     the sum of squares too small by about w. With one document the value stands and se is NaN, likewise where one holds
-    everything; `reason` explains a value that the caller already found to be NaN.
+    everything.
     """
     if not isfinite(function_value):
-        return Estimate(nan, nan, moments.documents, reason or "the statistic is not finite")
+        return Estimate(nan, nan, moments.documents, "the statistic is not finite")
     if moments.documents < 2:
         return Estimate(function_value, nan, moments.documents, "one document has no spread between documents")
     effective = moments.documents if isnan(effective) else effective
@@ -126,26 +118,20 @@ def delta_method(
     assert abs(gradient @ moments.total) <= 1e-8 * scale, "f is not homogeneous of degree 0"
     used = np.flatnonzero(gradient)
     slope = gradient[used]
-    variance = slope @ moments.outer[np.ix_(used, used)] @ slope * effective / (effective - 1)
-    return Estimate(function_value, sqrt(max(float(variance), 0.0)), moments.documents, effective=effective)
+    squared = slope @ moments.outer[np.ix_(used, used)] @ slope * effective / (effective - 1)
+    return Estimate(function_value, sqrt(max(float(squared), 0.0)), moments.documents, effective=effective)
 
 
-def ratio_of_means(
-    moments: Moments,
-    x_numerator: Indices,
-    n_numerator: Indices,
-    x_denominator: Indices,
-    n_denominator: Indices,
-) -> Estimate:
+def ratio_of_means(moments: Moments, x_a: Indices, n_a: Indices, x_b: Indices, n_b: Indices) -> Estimate:
     """R = (Σx_a/Σn_a) / (Σx_b/Σn_b), the ratio of two pooled means, with its delta-method error.
 
     Each argument holds the indices of features that are summed (x: sums of attention, n: counts of pairs). An index may
     appear in several arguments. NaN with a reason when a class has no pair or the denominator's mean is 0.
     """
-    return matched_ratio(moments, *(np.atleast_2d(i) for i in (x_numerator, n_numerator, x_denominator, n_denominator)))
+    return matched_ratio(moments, *(np.atleast_2d(i) for i in (x_a, n_a, x_b, n_b)))
 
 
-def matched_ratio(moments: Moments, x_a: Indices, n_a: Indices, x_b: Indices, n_b: Indices) -> MatchedEstimate:
+def matched_ratio(moments: Moments, x_a: Indices, n_a: Indices, x_b: Indices, n_b: Indices) -> Estimate:
     """Ratio of two classes' means, both reweighted to one common distribution over bins (of distance |i-j|):
 
         R = Σ_k w_k x_ak/n_ak / Σ_k w_k x_bk/n_bk,   w_k = n_ak n_bk / (n_ak + n_bk)
@@ -154,21 +140,28 @@ def matched_ratio(moments: Moments, x_a: Indices, n_a: Indices, x_b: Indices, n_
     (the Mantel-Haenszel ratio: the harmonic weights minimise the variance when both means are as noisy per pair).
 
     x_a, n_a, x_b, n_b [bin] or [bin, part]: feature indices; the parts of a bin are summed. With one bin this is
-    `ratio_of_means`. A bin where either class has no pair has weight 0; its share of the pairs is reported. The weights
-    are functions of the counts and the gradient follows them, so the error includes their sampling noise.
+    `ratio_of_means`. A bin where either class has no pair has weight 0. The weights are functions of the counts and the
+    gradient follows them, so the error includes their sampling noise.
     """
     index = [np.reshape(np.asarray(i), (len(i), -1)) for i in (x_a, n_a, x_b, n_b)]
     xa, na, xb, nb = (moments.total[i].sum(1) for i in index)
     n = na + nb
     shared = (na > 0) & (nb > 0)
-    left_a, left_b = (float(c[~shared].sum() / c.sum()) if c.sum() > 0 else nan for c in (na, nb))
     # Where a class has no pair every document's features are 0 there, so a gradient of 0 is exact.
     pa, pb = (np.divide(c, n, out=np.zeros_like(n), where=shared) for c in (na, nb))
     over_n = np.divide(1.0, n, out=np.zeros_like(n), where=shared)
     top, bottom = float(xa @ pb), float(xb @ pa)
-    reason = _why_undefined(na, nb, shared, bottom)
+    reason = None
+    if na.sum() <= 0:
+        reason = "the numerator's class has no pair"
+    elif nb.sum() <= 0:
+        reason = "the denominator's class has no pair"
+    elif not shared.any():
+        reason = "no bin holds pairs of both classes"
+    elif bottom == 0:
+        reason = "the denominator's mean is 0"
     if reason is not None:
-        return MatchedEstimate(nan, nan, moments.documents, reason, nan, left_a, left_b)
+        return Estimate(nan, nan, moments.documents, reason)
     ratio = top / bottom
     # d top / d(xa, na, nb) = pb, -xa pb/n, xa pa/n; d bottom / d(xb, na, nb) = pa, xb pb/n, -xb pa/n.
     slopes = (
@@ -181,8 +174,7 @@ def matched_ratio(moments: Moments, x_a: Indices, n_a: Indices, x_b: Indices, n_
     for where, slope in zip(index, slopes, strict=True):
         np.add.at(gradient, where, np.broadcast_to(slope[:, None] / bottom, where.shape))
     effective = effective_documents(moments, *(i[shared] for i in index))
-    found = delta_method(moments, ratio, gradient, effective=effective)
-    return MatchedEstimate(found.value, found.se, found.documents, found.reason, found.effective, left_a, left_b)
+    return delta_method(moments, ratio, gradient, effective=effective)
 
 
 def jackknife(leave_one_out: Float[np.ndarray, "unit"]) -> float:
@@ -193,15 +185,34 @@ def jackknife(leave_one_out: Float[np.ndarray, "unit"]) -> float:
     return sqrt((n - 1) / n * float(((leave_one_out - leave_one_out.mean()) ** 2).sum()))
 
 
-def _why_undefined(
-    na: Float[np.ndarray, "bin"], nb: Float[np.ndarray, "bin"], shared: np.ndarray, bottom: float
-) -> str | None:
-    if na.sum() <= 0:
-        return "the numerator's class has no pair"
-    if nb.sum() <= 0:
-        return "the denominator's class has no pair"
-    if not shared.any():
-        return "no bin holds pairs of both classes"
-    if bottom == 0:
-        return "the denominator's mean is 0"
-    return None
+@dataclass(frozen=True)
+class OverTopicSeeds:
+    """value: R. se: mean e_s, the document error alone. sd: √B, NaN with one model. low, high: 95 % interval."""
+
+    value: float
+    se: float
+    sd: float
+    low: float
+    high: float
+
+
+def over_topic_seeds(estimates: Sequence[Estimate]) -> OverTopicSeeds:
+    """Combine the estimates of one statistic, one for each topic model; NaN where one of them is."""
+    values, m = [e.value for e in estimates], len(estimates)
+    documents = max(2.0, fmean(e.documents if isnan(e.effective) else e.effective for e in estimates))
+    value, se = fmean(values), fmean(e.se for e in estimates)
+    if m == 1:
+        return OverTopicSeeds(value, se, nan, *estimates[0].interval())
+    if not isfinite(se) or not isfinite(value):
+        return OverTopicSeeds(value, se, nan, nan, nan)
+    within, between = fmean(e.se**2 for e in estimates), variance(values)
+    total = within + (1 + 1 / m) * between
+    if between == 0 or total == 0:
+        low, high = Estimate(value, sqrt(within), estimates[0].documents, effective=documents).interval()
+        return OverTopicSeeds(value, se, 0.0, low, high)
+    share = (1 + 1 / m) * between / total
+    freedom = share**2 / (m - 1)
+    if share < 1:
+        freedom += (documents + 2) / (documents * (documents - 1) * (1 - share))
+    half = float(stdtrit(1 / freedom, 0.975)) * sqrt(total)
+    return OverTopicSeeds(value, se, sqrt(between), value - half, value + half)

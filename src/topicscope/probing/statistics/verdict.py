@@ -1,4 +1,4 @@
-"""The two-sided answer: is same-topic attention higher, lower, or is no topic structure found?
+"""The two-sided answer: is same-topic attention higher, lower, or is no topic structure found? And its sentence.
 
 Two questions must both be answered the same way. Does the difference belong to topics, or would topics shuffled over
 words of like frequency do as well (`permutation_test`, p < .05)? And is it more than the architecture shows by itself:
@@ -16,31 +16,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-Direction = Literal["higher", "lower", "none", "unknown"]
+import pandas as pd
 
-
-def direction(low: float, high: float, control_low: float = math.nan, control_high: float = math.nan) -> Direction:
-    """What the interval [low, high] of a ratio says, measured against 1 and against random weights.
-
-    higher: the interval lies above 1 and above the interval of the random controls; lower: below both (inverted
-    structure); none: neither; unknown: there is no interval. Controls that are NaN do not count.
-    """
-    if math.isnan(low) or math.isnan(high):
-        return "unknown"
-    controls = [value for value in (control_low, control_high) if not math.isnan(value)]
-    if low > max([1.0, *controls]):
-        return "higher"
-    return "lower" if high < min([1.0, *controls]) else "none"
-
-
-def named(directions: Mapping[str, Any], shown: str) -> str:
-    """A sentence for the headline about inverted structure, in the part shown and in the others; empty without any."""
-    lower = [part for part, found in directions.items() if found == "lower"]
-    if not lower:
-        return ""
-    where = "" if lower == [shown] else f" in the {' and the '.join(lower)}"
-    return f" The structure is inverted{where}: words of the same topic get less attention, not more."
-
+from topicscope.probing.statistics.attention_ratios import PLAIN, POSITION_CORRECTED, TESTED
+from topicscope.probing.statistics.moments import PartMoments
 
 Verdict = Literal["same-topic attention higher", "same-topic attention lower", "no topic structure found", "not tested"]
 HIGHER: Verdict = "same-topic attention higher"
@@ -49,8 +28,6 @@ NONE: Verdict = "no topic structure found"
 NOT_TESTED: Verdict = "not tested"
 
 SIGNIFICANT = 0.05
-# The quantity whose interval is compared with that of the controls.
-TESTED = "attention_ratio_distinct_distance_matched"
 
 
 def attention_verdict(row: Mapping[str, Any]) -> tuple[Verdict, str]:
@@ -78,3 +55,83 @@ def attention_verdict(row: Mapping[str, Any]) -> tuple[Verdict, str]:
     if not z * side > 0:
         return NONE, "shuffles and random weights point in opposite directions"
     return HIGHER if side > 0 else LOWER, f"topics shuffled over words of like frequency: p = {p:.2g}"
+
+
+def headline_of_parts(
+    model: str, rows: pd.DataFrame, moments: Mapping[str, PartMoments], interrupted: bool
+) -> dict[str, Any]:
+    """The answer of the first part at the middle threshold that has a ratio, with the direction of every part.
+
+    rows: the table of the result, whose measured rows are of the parts of the model in their order.
+    """
+    measured = rows[rows["source"] == "measured"]
+    found = {}
+    for part in dict.fromkeys(measured["part"]):
+        own = measured[measured["part"] == part]
+        usable = own[own["attention_ratio"].notna()]
+        usable = own if usable.empty else usable
+        row = {str(key): value for key, value in usable.iloc[len(usable) // 2].to_dict().items()}
+        found[part] = _headline(model, row, moments[part].documents, interrupted)
+    first = next(iter(found.values()))
+    text = first["text"]
+    lower = [part for part, answer in found.items() if answer["direction"] == "lower"]
+    if lower:
+        where = "" if lower == [first["part"]] else f" in the {' and the '.join(lower)}"
+        text += f" The structure is inverted{where}: words of the same topic get less attention, not more."
+    return first | {
+        "directions": {part: answer["direction"] for part, answer in found.items()},
+        "verdicts": {part: answer["verdict"] for part, answer in found.items()},
+        "text": text,
+    }
+
+
+def _headline(model: str, row: Mapping[str, Any], documents: int, interrupted: bool) -> dict[str, Any]:
+    """The one-sentence answer from a row of the table; for a causal part the position-corrected ratio leads.
+
+    direction: what the 95 % interval of the ratio says, which holds the spread over topic seeds (`over_topic_seeds`).
+    higher: it lies above 1 and above the interval of the random controls; lower: below both (inverted structure); none:
+    neither; unknown: there is no interval. Controls that are NaN do not count; one control has a value alone.
+    """
+    name = PLAIN.name if math.isnan(row[POSITION_CORRECTED.name]) else POSITION_CORRECTED.name
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    control, *ends = (row[f"control_{name}{end}"] for end in ("", "_low", "_high"))
+    limits = [1.0, *(control if math.isnan(end) else end for end in ends)]
+    limits = [limit for limit in limits if not math.isnan(limit)]
+    if math.isnan(low) or math.isnan(high):
+        direction = "unknown"
+    elif low > max(limits):
+        direction = "higher"
+    else:
+        direction = "lower" if high < min(limits) else "none"
+
+    # As many decimals as the interval needs, lest it read "1.00 to 1.00".
+    digits = 2 if not high > low else min(max(2, 1 - math.floor(math.log10(high - low))), 5)
+    known = f"95 % interval {low:.{digits}f} to {high:.{digits}f}, " if high > low else "no interval, "
+    text = (
+        f"In {model} ({row['part']}), same-topic word pairs get {row[name]:.{digits}f} times the attention of "
+        f"different-topic pairs ({known}{documents} document{'s' if documents != 1 else ''}"
+    )
+    text += ", position-corrected)" if name != PLAIN.name else ")"
+    if not math.isnan(control):
+        text += f"; with random weights {control:.{max(3, digits)}f}"
+    verdict, reason = attention_verdict(row)
+    text += f". Verdict: {verdict} ({reason})"
+    text += ". Interrupted: only part of the text was read." if interrupted else "."
+    return {
+        "part": row["part"],
+        "threshold": row["threshold"],
+        "quantity": name,
+        "attention_ratio": row[name],
+        "attention_ratio_se": row[f"{name}_se"],
+        "low": low,
+        "high": high,
+        "documents": documents,
+        "control_attention_ratio": control,
+        "control_low": ends[0],
+        "control_high": ends[1],
+        "permutation_p": row["permutation_p"],
+        "verdict": verdict,
+        "verdict_reason": reason,
+        "direction": direction,
+        "text": text,
+    }
