@@ -6,21 +6,21 @@ A claim with a figure of its own has an entry in `FIGURES`; any other claim gets
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 
 from topicscope.records import RunRecord
 from topicscope.report import labels
-from topicscope.report.forest import draw_rows, forest_figure, plain, whisker
+from topicscope.report.forest import draw_rows, forest_figure, whisker
 from topicscope.report.heatmaps import block_map, brackets
 from topicscope.report.labels import MEASURED, PAIRS, PAPER, RANDOM, THEORY
 from topicscope.report.reproduction_record import Entry, ReproductionRecord, Row, training_words
-from topicscope.report.style import paper_figure, tidy
-from topicscope.report.training_figures import band, mark_stages
+from topicscope.report.style import REFERENCE, name_rows, paper_figure, plain, shared_legend, tidy
+from topicscope.report.theory_figures import draw_landscape, mark_optimum
+from topicscope.report.training_figures import band, draw_norms
 
 Item = TypeVar("Item")
 Drawing = Callable[[ReproductionRecord, str], Figure | None]
@@ -72,17 +72,14 @@ def stages_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     columns = min(2, len(runs))
     lines = -(-len(runs) // columns)
     with paper_figure(None, 0.4 + 2.2 * lines) as figure:
-        legend: dict[str, Any] = {}
         for axes, (entry, run) in _filled(figure.subplots(lines, columns, squeeze=False).ravel(), runs):
-            for number, name in enumerate(("W_V", "W_K", "W_Q")):
-                band(axes, run.history[run.history["step"] > 0], f"{name}_norm", f"‖{name}‖", number)
-            mark_stages(axes, run)
-            axes.set(xscale="log", yscale="log", xlabel="step", ylabel="Frobenius norm")
+            draw_norms(axes, run, ("W_V", "W_K", "W_Q"))
             axes.set_title(_title_of(entry, run), fontsize=7.5)
-            tidy(axes)
-            legend |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-        figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=5)
+        shared_legend(figure, 5)
     return figure
+
+
+_SOURCES = (("measured", "error", -0.12, MEASURED, "o"), ("paper", "paper_error", 0.12, PAPER, "*"))
 
 
 def classes_figure(record: ReproductionRecord, claim: str) -> Figure | None:
@@ -100,8 +97,19 @@ def classes_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     with paper_figure(None, 4.4) as figure:
         upper, lower = figure.subplots(2, max(len(groups), len(runs)), squeeze=False)
         for axes, (how, rows) in _filled(upper, groups.items()):
-            _class_points(axes, rows)
+            # Measured and printed means as points, since bars need a zero to stand on, which a logarithm has not.
+            for number, name in enumerate(PAIRS):
+                row = rows.get(name, {})
+                for source, error, shift, color, marker in _SOURCES:
+                    if row.get(source) is not None:
+                        shown, half = source if number == 0 else None, row.get(error) or 0.0
+                        whisker(
+                            axes, number + shift, row[source], upright=half, marker=marker, color=color, label=shown
+                        )
+            axes.set(yscale="log", xlim=(-0.5, len(PAIRS) - 0.5), ylabel="mean attention")
+            axes.set_xticks(range(len(PAIRS)), [label.replace(" ", "\n") for label in PAIRS.values()])
             axes.set_title(how, fontsize=7.5)
+            tidy(axes)
         for axes, (entry, run) in _filled(lower, runs):
             for number, (name, label) in enumerate(PAIRS.items()):
                 band(axes, run.history, f"attention_{name}", label, number)
@@ -111,22 +119,6 @@ def classes_figure(record: ReproductionRecord, claim: str) -> Figure | None:
         for axes in (lower[0], upper[0]):
             axes.legend(fontsize=7)
     return figure
-
-
-def _class_points(axes: Axes, rows: Mapping[str, Row]) -> None:
-    """Measured and printed means on a logarithmic axis: points, since bars need a zero to stand on."""
-    for number, name in enumerate(PAIRS):
-        row = rows.get(name, {})
-        for source, error, shift, color, marker in (
-            ("measured", "error", -0.12, MEASURED, "o"),
-            ("paper", "paper_error", 0.12, PAPER, "*"),
-        ):
-            if row.get(source) is not None:
-                shown, half = source if number == 0 else None, row.get(error) or 0.0
-                whisker(axes, number + shift, row[source], upright=half, marker=marker, color=color, label=shown)
-    axes.set(yscale="log", xlim=(-0.5, len(PAIRS) - 0.5), ylabel="mean attention")
-    axes.set_xticks(range(len(PAIRS)), [label.replace(" ", "\n") for label in PAIRS.values()])
-    tidy(axes)
 
 
 # ---- trained matrices, and the loss over attention weights
@@ -168,16 +160,11 @@ def _words_map(axes: Axes, matrix: np.ndarray, run: RunRecord, title: str) -> No
 def _deviations(axes: Axes, rows: Sequence[Row]) -> None:
     """(measured - theory) / |theory| in per cent, of rows that have both."""
     compared = [row for row in rows if row["criterion"] and row.get("theory") and row["measured"] is not None]
-    scaled = [
-        dict(row)
-        | {
-            "measured": 100 * (row["measured"] - row["theory"]) / abs(row["theory"]),
-            "error": 100 * (row["error"] or 0.0) / abs(row["theory"]),
-            "theory": 0.0,
-            "paper": None,
-        }
-        for row in compared
-    ]
+    scaled = []
+    for row in compared:
+        unit = abs(row["theory"]) / 100
+        away, error = (row["measured"] - row["theory"]) / unit, (row["error"] or 0.0) / unit
+        scaled.append(dict(row) | {"measured": away, "error": error, "theory": 0.0, "paper": None})
     draw_rows(axes, scaled, [row["quantity"] for row in compared])
     axes.set_xlabel("deviation of the mean entry from theory, %, with its 95% CI", fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
@@ -227,17 +214,13 @@ def landscape_figure(record: ReproductionRecord, claim: str) -> Figure | None:
 
 
 def _contours(axes: Axes, entry: Entry, arrays: dict[str, np.ndarray]) -> None:
-    alphas, betas, loss = arrays["alpha"], arrays["beta"], arrays["loss"]
-    low, high = float(loss.min()), float(loss.max())
-    # Levels crowd near the minimum: a landscape is flat there and steep at its edge.
-    levels = low + max(high - low, 1e-12) * np.linspace(0, 1, 22) ** 2.5
-    filled = axes.contourf(betas, alphas, loss, levels=levels, cmap="viridis", norm=BoundaryNorm(levels.tolist(), 256))
-    filled.set_rasterized(True)
+    alphas, betas = arrays["alpha"], arrays["beta"]
+    draw_landscape(axes, alphas, betas, arrays["loss"])
     best, v = entry["optimum"], entry["words_per_topic"]
     if entry["value"] == "block" and entry["title"].endswith("N=∞"):  # finite documents have no ridge
         along = np.linspace(0, betas[-1], 50)
         axes.plot(along, (best["gamma"] * v - along) / (v - 1), "--", color="white", lw=1.0)
-    axes.plot(best["beta"], best["alpha"], "*", color=THEORY, ms=9, mec="white", mew=0.7, clip_on=False, zorder=4)
+    mark_optimum(axes, best["alpha"], best["beta"])
     axes.set(xlim=(betas[0], betas[-1]), ylim=(alphas[0], alphas[-1]))
     axes.set_title(entry["title"].replace(" W_V, ", "\n"), fontsize=6.5)
     axes.tick_params(labelsize=6, length=2)
@@ -329,10 +312,10 @@ def variance_figure(record: ReproductionRecord, claim: str) -> Figure | None:
             place += 1
         axes.set_yticks(ticks, [plain(how) for how in groups])
         axes.set(ylim=(place - 1, -1), xlabel="share of attention's variance within queries")
-        axes.axvline(0, color="#555555", lw=0.8)
+        axes.axvline(0, **REFERENCE | {"ls": "-"})
         axes.tick_params(axis="y", length=0, labelsize=7)
         tidy(axes, grid="x")
-        figure.legend(loc="outside lower left", ncols=2, fontsize=6.5)
+        shared_legend(figure, 2, fontsize=6.5)
     return figure
 
 
@@ -356,23 +339,18 @@ def models_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     with paper_figure(None, 1.0 + 0.42 * len(models)) as figure:
         panels = figure.subplots(1, len(_COLUMNS), sharey=True)
         for axes, (name, title, nothing) in zip(panels, _COLUMNS, strict=True):
-            axes.axvline(nothing, color="#555555", lw=0.8, ls="--")
+            axes.axvline(nothing, **REFERENCE)
             for row in rows:
                 if row["quantity"].partition(": ")[2].startswith(name):
                     _draw_model(axes, row, models.index(row["model"]), thresholds)
             axes.set_title(title)
-            axes.set_yticks(range(len(models)), [plain(model) for model in models], fontsize=7)
-            axes.set_ylim(len(models) - 0.5, -0.5)
-            axes.tick_params(axis="y", length=0)
-            tidy(axes, grid="x")
+            name_rows(axes, [plain(model) for model in models], size=7)
         left = panels[0]
-        handles = [
-            left.plot([], [], marker, color=MEASURED, ms=4, label=f"measured, θ = {theta:g}")[0]
-            for marker, theta in zip(_MARKERS, thresholds, strict=False)
-        ]
-        handles.append(left.plot([], [], "o", color=RANDOM, ms=4, label=labels.CONTROL)[0])
-        handles.append(left.plot([], [], "*", color=PAPER, ms=6, label="paper")[0])
-        figure.legend(handles=handles, loc="outside lower left", ncols=5, fontsize=7)
+        for marker, theta in zip(_MARKERS, thresholds, strict=False):
+            left.plot([], [], marker, color=MEASURED, ms=4, label=f"measured, θ = {theta:g}")
+        left.plot([], [], "o", color=RANDOM, ms=4, label=labels.CONTROL)
+        left.plot([], [], "*", color=PAPER, ms=6, label="paper")
+        shared_legend(figure, 5, fontsize=7)
     return figure
 
 
@@ -412,13 +390,11 @@ def settings_figure(record: ReproductionRecord, claim: str) -> Figure | None:
                 whisker(axes, share, place + shift, across=(down, 0.0), marker=marker, color=color, label=name)
                 text = f"{share:.1%} of {row['settings']}"
                 axes.annotate(text, (share, place + shift), (8, 0), textcoords="offset points", va="center", fontsize=7)
-        axes.set(ylim=(len(theorems) - 0.5, -0.5), xlim=(0, 1.22))
+        axes.set_xlim(0, 1.22)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25 %", "50 %", "75 %", "100 %"])
-        axes.set_yticks(range(len(theorems)), list(theorems))
         axes.set_xlabel("share of random settings in which the theorem holds")
-        axes.tick_params(axis="y", length=0)
-        tidy(axes, grid="x")
-        figure.legend(loc="outside lower left", ncols=2)
+        name_rows(axes, list(theorems))
+        shared_legend(figure, 2)
     return figure
 
 

@@ -58,42 +58,49 @@ def render_comparison(probes: Mapping[str, ProbeRecord], differences: Difference
 
     probes: by the names that the page gives them. All text in them is escaped. Equal records give equal pages.
     """
-    scale = max(map(_saturation, probes.values()))
+    strongest: list[float] = []
+    for probe in probes.values():
+        chosen = select(probe.heads, probe.record["headline"]["threshold"])
+        strongest.append(saturation(chosen[ratio_column(chosen)].to_numpy(dtype=float)))
     charts: list[Chart] = []
     results = []
     for place, (name, probe) in enumerate(probes.items()):
         record = probe.record
+        rows = [row for row in record["table"] if row["source"] == "measured"]
         maps = head_charts(
             probe.heads,
             threshold=record["headline"]["threshold"],
             name=name,
             prefix=f"heads-{place}",
-            limit=scale,
+            limit=max(strongest),
             choosable=False,
         )
         charts += maps
-        rows = [row for row in record["table"] if row["source"] == "measured"]
         results.append(
             {
                 "name": name,
                 "headline": record["headline"]["text"],
-                "verdict": verdict(record["headline"]),
+                "verdict": verdict(record["headline"], rows),
                 "warnings": cautions(record),
-                "maps": [chart.name.replace("-", "_") for chart in maps],
+                "maps": maps,
                 "attention": attention_table(rows),
                 "controls": control_table(rows, record["controls"]),
                 "command": record["manifest"].get("command"),
             }
         )
     answers = answers_table(probes)
+    found = differences.rows if differences is not None else pd.DataFrame()
+    files = {"comparison.csv": answers.csv()}
+    if len(found):
+        files["differences.csv"] = found.to_csv(index=False)
     return render_page(
         "comparison.html.j2",
         charts=charts,
         results=results,
         answers=answers,
-        differences=differences_table(differences.rows) if differences is not None and len(differences.rows) else None,
+        differences=differences_table(found) if len(found) else None,
         notes=[] if differences is None else differences.notes,
-        downloads=downloads(_files(answers, differences)),
+        downloads=downloads(files),
     )
 
 
@@ -107,7 +114,7 @@ def answers_table(probes: Mapping[str, ProbeRecord]) -> Table:
         cells.append(
             {
                 "result": name,
-                "model": probe.name,
+                "model": str(probe.record["model"]["name"]),
                 PART: str(headline["part"]),
                 THETA: threshold_label(headline["threshold"]),
                 "ratio": with_error(headline, "attention_ratio"),
@@ -122,11 +129,6 @@ def answers_table(probes: Mapping[str, ProbeRecord]) -> Table:
         )
     note = "Results of other texts, topics or thresholds differ for those reasons too."
     return Table.of("Side by side: the headline of each result", cells, note, 1)
-
-
-def _saturation(probe: ProbeRecord) -> float:
-    chosen = select(probe.heads, probe.record["headline"]["threshold"])
-    return saturation(chosen[ratio_column(chosen)].to_numpy(dtype=float))
 
 
 def differences_table(rows: pd.DataFrame) -> Table:
@@ -146,10 +148,3 @@ def differences_table(rows: pd.DataFrame) -> Table:
     columns = ["results", PART, THETA, "ratio", "difference", "95% CI", "same documents"]
     note = "± is one standard error, clustered by document. Where both read the same text, documents are paired."
     return Table("Differences of attention ratios", columns, cells, note)
-
-
-def _files(answers: Table, differences: Differences | None) -> dict[str, str]:
-    files = {"comparison.csv": answers.csv()}
-    if differences is not None and len(differences.rows):
-        files["differences.csv"] = differences.rows.to_csv(index=False)
-    return files

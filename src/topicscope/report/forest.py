@@ -1,27 +1,24 @@
 """The figure that any claim has: every row as a point with its interval, beside theory and the paper."""
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from topicscope.report.labels import MEASURED, PAPER, THEORY
 from topicscope.report.reproduction_record import Row
-from topicscope.report.style import paper_figure, tidy
+from topicscope.report.style import REFERENCE, name_rows, paper_figure, plain, shared_legend, tidy
 
 _ROW = 0.19
 # A panel whose numbers span more than this many powers of ten is drawn on a logarithmic axis.
 _DECADES = 3
-
-
-def plain(text: object) -> str:
-    """Text for a figure: a dollar sign would begin mathematics."""
-    return str(text).replace("$", r"\$")
+# What stands beside a measured value: color, marker and the color inside it.
+_BESIDE = {"theory": (THEORY, "D", "none"), "paper": (PAPER, "*", PAPER)}
 
 
 def forest_figure(
@@ -46,9 +43,16 @@ def forest_figure(
         for axes, (answer, panel) in zip(grid, panels, strict=True):
             _panel(axes, panel)
             if references is not None and answer in references:
-                axes.axvline(references[answer], color="#555555", lw=0.8, ls="--", zorder=1)
+                axes.axvline(references[answer], **REFERENCE, zorder=1)
         figure.suptitle(plain(title), fontsize=9, x=0.01, ha="left")
-        _legend(figure, shown)
+        handle = grid[0]
+        handle.plot([], [], "o", color=MEASURED, ms=5, label="measured, 95% CI")
+        if any(row.get("holds") is False for row in shown):
+            handle.plot([], [], "x", color=MEASURED, ms=5, label="measured, criterion not met")
+        for name, (color, marker, face) in _BESIDE.items():
+            if any(_finite(row.get(name)) is not None for row in shown):
+                handle.plot([], [], marker, color=color, mfc=face, ms=5, label=name)
+        shared_legend(figure, 4)
     return figure
 
 
@@ -84,19 +88,17 @@ def draw_rows(axes: Axes, rows: Sequence[Row], labels: Sequence[str]) -> None:
         assert value is not None
         marker, size = ("x", 5.0) if row.get("holds") is False else ("o", 4.0)
         whisker(axes, value, place, across=(error, error), marker=marker, size=size)
-        for name, color, marker, face in (("theory", THEORY, "D", "none"), ("paper", PAPER, "*", PAPER)):
+        for name, (color, marker, face) in _BESIDE.items():
             other = _finite(row.get(name))
             if other is not None:
                 axes.plot(other, place, marker, color=color, ms=7, mfc=face, mew=1.0)
-    axes.set(ylim=(len(rows) - 0.4, -0.6))
-    axes.set_yticks(range(len(rows)), [plain(label) for label in labels], fontsize=6.5)
-    axes.tick_params(axis="y", length=0)
-    tidy(axes)
+    name_rows(axes, [plain(label) for label in labels], size=6.5)
+    tidy(axes)  # lines from the names to their points as well
     axes.spines["left"].set_visible(False)
 
 
 def _panel(axes: Axes, rows: Sequence[Row]) -> None:
-    draw_rows(axes, rows, [_short(row["quantity"]) for row in rows])
+    draw_rows(axes, rows, [textwrap.shorten(row["quantity"], 88, placeholder="…") for row in rows])
     numbers = [abs(n) for row in rows for name in ("measured", "theory", "paper") if (n := _finite(row.get(name)))]
     if numbers and max(numbers) / min(numbers) > 10**_DECADES:
         axes.set_xscale("symlog", linthresh=max(min(numbers), max(numbers) * 1e-6))
@@ -110,25 +112,6 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
     axes.tick_params(axis="x", labelsize=7)
 
 
-def _legend(figure: Figure, rows: Sequence[Row]) -> None:
-    axes = figure.axes[0]
-    kinds = [("measured, 95% CI", "o", MEASURED, MEASURED, True)]
-    kinds.append(("measured, criterion not met", "x", MEASURED, MEASURED, any(r.get("holds") is False for r in rows)))
-    kinds.append(("theory", "D", THEORY, "none", any(_finite(r.get("theory")) is not None for r in rows)))
-    kinds.append(("paper", "*", PAPER, PAPER, any(_finite(r.get("paper")) is not None for r in rows)))
-    handles = [
-        axes.plot([], [], marker, color=color, mfc=face, ms=5, label=name)[0]
-        for name, marker, color, face, there in kinds
-        if there
-    ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=4)
-
-
-def _short(text: str, limit: int = 88) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _finite(value: object) -> float | None:
-    if not isinstance(value, (int, float, np.floating)) or not math.isfinite(float(value)):
-        return None
-    return float(value)
+def _finite(value: Any) -> float | None:
+    """A number, None for what is missing or not finite."""
+    return float(value) if value is not None and math.isfinite(value) else None

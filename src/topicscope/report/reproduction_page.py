@@ -17,7 +17,7 @@ from topicscope.report.claims_figures import claim_figure, figure_text
 from topicscope.report.forest import note_figure
 from topicscope.report.page import downloads, render_page
 from topicscope.report.reproduction_record import SCHEMA_VERSION, ReproductionRecord, Row, load_reproduction
-from topicscope.report.style import to_pdf, to_png
+from topicscope.report.style import rendered, to_png
 from topicscope.report.tables import MISSING, Table
 
 _DPI = 160
@@ -38,7 +38,7 @@ def write_reproduction(folder: Path, drawn: str | None = None) -> None:
             except InputError as error:  # a damaged run must not cost the page
                 figure = note_figure(record.about(claim).get("title", claim), str(error))
             write_bytes(png, to_png(figure, _DPI))
-            write_bytes(pdf, to_pdf(figure))
+            write_bytes(pdf, rendered(figure, "pdf"))
     write_text(folder / "reproduction.html", render_reproduction(record))
 
 
