@@ -102,10 +102,8 @@ def classes_figure(record: ReproductionRecord, claim: str) -> Figure | None:
                 row = rows.get(name, {})
                 for source, error, shift, color, marker in _SOURCES:
                     if row.get(source) is not None:
-                        shown, half = source if number == 0 else None, row.get(error) or 0.0
-                        whisker(
-                            axes, number + shift, row[source], upright=half, marker=marker, color=color, label=shown
-                        )
+                        x, half = number + shift, row.get(error) or 0.0
+                        whisker(axes, x, row[source], upright=half, marker=marker, color=color, label=source)
             axes.set(yscale="log", xlim=(-0.5, len(PAIRS) - 0.5), ylabel="mean attention")
             axes.set_xticks(range(len(PAIRS)), [label.replace(" ", "\n") for label in PAIRS.values()])
             axes.set_title(how, fontsize=7.5)
@@ -116,8 +114,7 @@ def classes_figure(record: ReproductionRecord, claim: str) -> Figure | None:
             axes.set_title(_title_of(entry, run), fontsize=7.5)
             axes.set(xlabel="step", ylabel="mean attention", yscale="log")
             tidy(axes)
-        for axes in (lower[0], upper[0]):
-            axes.legend(fontsize=7)
+        shared_legend(figure, 5)
     return figure
 
 
@@ -165,9 +162,8 @@ def _deviations(axes: Axes, rows: Sequence[Row]) -> None:
         unit = abs(row["theory"]) / 100
         away, error = (row["measured"] - row["theory"]) / unit, (row["error"] or 0.0) / unit
         scaled.append(dict(row) | {"measured": away, "error": error, "theory": 0.0, "paper": None})
-    draw_rows(axes, scaled, [row["quantity"] for row in compared])
+    draw_rows(axes, scaled)
     axes.set_xlabel("deviation of the mean entry from theory, %, with its 95% CI", fontsize=7)
-    axes.tick_params(axis="x", labelsize=7)
 
 
 def gram_figure(record: ReproductionRecord, claim: str) -> Figure | None:
@@ -298,14 +294,12 @@ def variance_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     count = sum(map(len, groups.values())) + len(groups)
     with paper_figure(None, 1.2 + 0.13 * count) as figure:
         axes = figure.subplots()
-        place, ticks, drawn = 0.0, [], set()
+        place, ticks = 0.0, []
         for bars in groups.values():
             ticks.append(place + (len(bars) - 1) / 2)
             for kind, row in bars:
                 color, hatch = _FILLS[kinds.index(kind) % len(_FILLS)]
-                label = None if kind in drawn else kind
-                drawn.add(kind)
-                axes.barh(place, row["measured"], 0.9, color=color, hatch=hatch, edgecolor="white", label=label)
+                axes.barh(place, row["measured"], 0.9, color=color, hatch=hatch, edgecolor="white", label=kind)
                 half = row["error"] or 0.0
                 axes.errorbar(row["measured"], place, xerr=half, fmt="none", ecolor="#1a1a1a", capsize=2, lw=1)
                 place += 1
@@ -345,11 +339,6 @@ def models_figure(record: ReproductionRecord, claim: str) -> Figure | None:
                     _draw_model(axes, row, models.index(row["model"]), thresholds)
             axes.set_title(title)
             name_rows(axes, [plain(model) for model in models], size=7)
-        left = panels[0]
-        for marker, theta in zip(_MARKERS, thresholds, strict=False):
-            left.plot([], [], marker, color=MEASURED, ms=4, label=f"measured, θ = {theta:g}")
-        left.plot([], [], "o", color=RANDOM, ms=4, label=labels.CONTROL)
-        left.plot([], [], "*", color=PAPER, ms=6, label="paper")
         shared_legend(figure, 5, fontsize=7)
     return figure
 
@@ -359,10 +348,12 @@ def _draw_model(axes: Axes, row: Row, place: int, thresholds: list[float]) -> No
     y = place + (number - (len(thresholds) - 1) / 2) * 0.22
     if row["measured"] is not None:
         error, marker = row["error"] or 0.0, _MARKERS[number % len(_MARKERS)]
-        color = RANDOM if row["quantity"].endswith(labels.CONTROL) else MEASURED
-        whisker(axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4.0)
+        color, label = MEASURED, f"measured, θ = {thresholds[number]:g}"
+        if row["quantity"].endswith(labels.CONTROL):
+            color, label = RANDOM, labels.CONTROL
+        whisker(axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4.0, label=label)
     if row["paper"] is not None:
-        axes.plot(row["paper"], y, "*", color=PAPER, ms=6)
+        axes.plot(row["paper"], y, "*", color=PAPER, ms=6, label="paper")
 
 
 _SIDES = (("inside", "inside its assumptions", MEASURED, "o"), ("outside", "outside", THEORY, "s"))
@@ -386,8 +377,7 @@ def settings_figure(record: ReproductionRecord, claim: str) -> Figure | None:
                     continue
                 share = row["measured"]
                 down = share - row.get("lowest_share", share)
-                name = label if place == 0 else None
-                whisker(axes, share, place + shift, across=(down, 0.0), marker=marker, color=color, label=name)
+                whisker(axes, share, place + shift, across=(down, 0.0), marker=marker, color=color, label=label)
                 text = f"{share:.1%} of {row['settings']}"
                 axes.annotate(text, (share, place + shift), (8, 0), textcoords="offset points", va="center", fontsize=7)
         axes.set_xlim(0, 1.22)

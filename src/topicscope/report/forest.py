@@ -41,19 +41,28 @@ def forest_figure(
     with paper_figure(None, 0.75 + _ROW * sum(heights)) as figure:
         grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
         for axes, (answer, panel) in zip(grid, panels, strict=True):
-            _panel(axes, panel)
+            draw_rows(axes, panel)
+            _scale(axes, panel)
             if references is not None and answer in references:
                 axes.axvline(references[answer], **REFERENCE, zorder=1)
         figure.suptitle(plain(title), fontsize=9, x=0.01, ha="left")
-        handle = grid[0]
-        handle.plot([], [], "o", color=MEASURED, ms=5, label="measured, 95% CI")
-        if any(row.get("holds") is False for row in shown):
-            handle.plot([], [], "x", color=MEASURED, ms=5, label="measured, criterion not met")
-        for name, (color, marker, face) in _BESIDE.items():
-            if any(_finite(row.get(name)) is not None for row in shown):
-                handle.plot([], [], marker, color=color, mfc=face, ms=5, label=name)
         shared_legend(figure, 4)
     return figure
+
+
+def _scale(axes: Axes, rows: Sequence[Row]) -> None:
+    """A linear axis, or one with both ends marked where the numbers span many powers of ten."""
+    numbers = [abs(n) for row in rows for name in ("measured", *_BESIDE) if (n := _finite(row.get(name)))]
+    if numbers and max(numbers) / min(numbers) > 10**_DECADES:
+        axes.set_xscale("symlog", linthresh=max(min(numbers), max(numbers) * 1e-6))
+        axes.autoscale(axis="x")  # its margins, not those of a linear axis
+        low, high = axes.get_xlim()
+        ends = [t for t in (min(numbers), max(numbers)) if low <= t <= high]
+        axes.set_xticks(ends, [f"{t:.3g}" for t in ends])
+        axes.minorticks_off()
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.ticklabel_format(axis="x", useOffset=False)
 
 
 def note_figure(title: str, text: str) -> Figure:
@@ -81,34 +90,23 @@ def whisker(
     axes.errorbar(x, y, **errors, fmt=marker, color=color, ms=size, mew=1.2, capsize=2.5, lw=1.1, zorder=3, label=label)
 
 
-def draw_rows(axes: Axes, rows: Sequence[Row], labels: Sequence[str]) -> None:
+def draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
     """The points of rows, the first on top; every row has a number."""
     for place, row in enumerate(rows):
         value, error = _finite(row["measured"]), _finite(row.get("error")) or 0.0
         assert value is not None
-        marker, size = ("x", 5.0) if row.get("holds") is False else ("o", 4.0)
-        whisker(axes, value, place, across=(error, error), marker=marker, size=size)
+        label, marker, size = "measured, 95% CI", "o", 4.0
+        if row.get("holds") is False:
+            label, marker, size = "measured, criterion not met", "x", 5.0
+        whisker(axes, value, place, across=(error, error), marker=marker, size=size, label=label)
         for name, (color, marker, face) in _BESIDE.items():
             other = _finite(row.get(name))
             if other is not None:
-                axes.plot(other, place, marker, color=color, ms=7, mfc=face, mew=1.0)
-    name_rows(axes, [plain(label) for label in labels], size=6.5)
+                axes.plot(other, place, marker, color=color, ms=7, mfc=face, mew=1.0, label=name)
+    names = [textwrap.shorten(row["quantity"], 88, placeholder="…") for row in rows]
+    name_rows(axes, [plain(name) for name in names], size=6.5)
     tidy(axes)  # lines from the names to their points as well
     axes.spines["left"].set_visible(False)
-
-
-def _panel(axes: Axes, rows: Sequence[Row]) -> None:
-    draw_rows(axes, rows, [textwrap.shorten(row["quantity"], 88, placeholder="…") for row in rows])
-    numbers = [abs(n) for row in rows for name in ("measured", "theory", "paper") if (n := _finite(row.get(name)))]
-    if numbers and max(numbers) / min(numbers) > 10**_DECADES:
-        axes.set_xscale("symlog", linthresh=max(min(numbers), max(numbers) * 1e-6))
-        low, high = axes.get_xlim()
-        ends = [t for t in (min(numbers), max(numbers)) if low <= t <= high]
-        axes.set_xticks(ends, [f"{t:.3g}" for t in ends])
-        axes.minorticks_off()
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.ticklabel_format(axis="x", useOffset=False)
     axes.tick_params(axis="x", labelsize=7)
 
 

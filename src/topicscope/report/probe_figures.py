@@ -131,10 +131,11 @@ def controls(
             one = data[data["measure"] == name]
             row = one[one["source"] == "measured"].iloc[0]
             half = np.nan_to_num([[row["value"] - row["low"]], [row["high"] - row["value"]]])
-            left.errorbar(row["value"], place, xerr=half, fmt="o", ms=4, capsize=2.5, lw=1.1, color=LINES[0][0])
+            style = {"fmt": "o", "ms": 4, "capsize": 2.5, "lw": 1.1, "color": LINES[0][0]}
+            left.errorbar(row["value"], place, xerr=half, label="measured, 95% CI", **style)
             values = one["value"][one["source"] == "control"].to_numpy(dtype=float)
             for axes in panels:
-                axes.plot(values, np.full(len(values), place), "|", color=RANDOM, ms=8, mew=1.0)
+                axes.plot(values, np.full(len(values), place), "|", color=RANDOM, ms=8, mew=1.0, label=CONTROL)
         for axes in panels:
             axes.axvline(1.0, **REFERENCE)
             axes.locator_params(axis="x", nbins=4)
@@ -143,8 +144,6 @@ def controls(
         left.set_xlabel("attention ratio")
         for axes in panels[1:]:
             axes.set_title(f"{CONTROL} alone")
-        left.plot([], [], "o", ms=4, color=LINES[0][0], label="measured, 95% CI")
-        left.plot([], [], "|", ms=8, color=RANDOM, label=CONTROL)
         shared_legend(figure, 2)
     return data, figure
 
@@ -237,9 +236,13 @@ def distances(data: pd.DataFrame, columns: Columns | None = None) -> Drawn:
     return data, figure
 
 
-def _need(found: object, what: str, received: object) -> None:
+def _need(found: object, what: str, received: object, advice: str | None = None) -> None:
     if not found:
-        raise InputError(f"the result has no {what} to draw", received=received, expected=f"a result with {what}")
+        expected = f"a result with {what}"
+        raise InputError(f"the result has no {what} to draw", received=received, expected=expected, advice=advice)
+
+
+_OLDER = "probe again: older results lack them, and so do those without two words that are one token"
 
 
 def block_matrix(similarities: Mapping[str, np.ndarray], columns: Columns | None = None) -> Drawn:
@@ -250,7 +253,7 @@ def block_matrix(similarities: Mapping[str, np.ndarray], columns: Columns | None
     Raises:
         InputError: the result holds no similarities.
     """
-    _require(similarities)
+    _need(similarities, "similarities of embeddings", "no embedding_map.npz", _OLDER)
     words, edges = similarities["words"], similarities["edges"]
     topic = np.repeat(similarities["topics"], np.diff(np.append(similarities["starts"], len(words))))
     cosine = similarities["cosine"].astype(np.float64)
@@ -275,7 +278,7 @@ def similarity_histogram(similarities: Mapping[str, np.ndarray], columns: Column
     Raises:
         InputError: the result holds no similarities.
     """
-    _require(similarities)
+    _need(similarities, "similarities of embeddings", "no embedding_map.npz", _OLDER)
     kinds = {"same": PAIRS["same_topic"], "different": PAIRS["different_topic"]}
     counts = pd.DataFrame({name: similarities[name] for name in kinds}).astype(float)
     shown = np.flatnonzero(counts.sum(axis=1))
@@ -295,12 +298,3 @@ def similarity_histogram(similarities: Mapping[str, np.ndarray], columns: Column
         axes.legend()
         tidy(axes)
     return table, figure
-
-
-def _require(similarities: Mapping[str, np.ndarray]) -> None:
-    if not similarities:
-        raise InputError(
-            "the result holds no similarities of embeddings",
-            expected="embedding_map.npz",
-            advice="probe again: older results lack them, and so do those without two words that are one token",
-        )

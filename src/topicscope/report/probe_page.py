@@ -64,6 +64,7 @@ def render_probe(probe: ProbeRecord) -> str:
     paper = [row for row in record["table"] if row["source"] == "paper"]
     maps = head_charts(heads, threshold=headline["threshold"], name=model["name"])
     choices, data = head_panel(record, heads)
+    circuits = record.get("circuits")
     return render_page(
         "probe.html.j2",
         charts=_charts(probe, table, maps),
@@ -82,7 +83,7 @@ def render_probe(probe: ProbeRecord) -> str:
         controls=len({row.get("control_seed") for row in record["controls"]}),
         heads=tables.heads_table(heads, headline["part"], headline["threshold"]),
         embeddings=tables.embedding_table(record["embeddings"]) if record["embeddings"] else None,
-        circuits=tables.circuit_table(record.get("circuits", []), headline["threshold"]),
+        circuits=tables.circuit_table(circuits, headline["threshold"]) if circuits else None,
         topics=tables.topics_table(record["topics"]) if record["topics"] else None,
         coherence=any("npmi" in topic for topic in record["topics"]),
         funnel=tables.funnel_table(coverage),

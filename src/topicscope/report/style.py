@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize
+from matplotlib.container import Container
 from matplotlib.figure import Figure
 
 from topicscope.errors import InputError
@@ -150,10 +151,12 @@ def name_rows(axes: Axes, names: Sequence[str], size: float | None = None) -> No
 
 
 def shared_legend(figure: Figure, columns: int, **options: Any) -> None:
-    """What the axes of a figure name, each name once, below them all."""
+    """What the axes of a figure name, each name once, below them all; points with errors come first."""
+    named = [pair for axes in figure.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    named.sort(key=lambda pair: not isinstance(pair[0], Container))
     found: dict[str, Any] = {}
-    for axes in figure.axes:
-        found |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    for handle, label in named:
+        found.setdefault(label, handle)
     if found:
         figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, **options)
 

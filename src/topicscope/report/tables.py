@@ -337,14 +337,12 @@ def _plain(value: Any) -> str:
     return MISSING if pd.isna(value) else str(value)
 
 
-def circuit_table(rows: Sequence[Row], threshold: float | None) -> Table | None:
-    """OV and QK of every layer at one threshold, with the embedding layer's output; None without such rows.
+def circuit_table(rows: Sequence[Row], threshold: float | None) -> Table:
+    """OV and QK of every layer at one threshold, with the embedding layer's output.
 
     rows: `circuits` of result.json.
     """
     chosen = [row for row in rows if row["threshold"] == threshold and row["place"] == "layer"]
-    if not chosen:
-        return None
     return Table(
         f"Circuits between words, θ = {threshold_label(threshold)}",
         [PART, "circuit", "layer", labels.SAME, labels.DIFFERENT, labels.DIFFERENCE, "z", "z in bands", "z turned"],
