@@ -29,16 +29,13 @@ Drawing = Callable[[ReproductionRecord, str], Figure | None]
 
 def claim_figure(record: ReproductionRecord, claim: str) -> Figure:
     """The figure of a finished claim."""
-    drawing = FIGURES.get(claim)
-    figure = None if drawing is None else drawing(record, claim)
-    if figure is not None:
-        return figure
-    return forest_figure(record.claims[claim]["rows"], title=record.about(claim).get("title", claim))
+    figure = FIGURES[claim][0](record, claim) if claim in FIGURES else None
+    return figure or forest_figure(record.claims[claim]["rows"], title=record.about(claim).get("title", claim))
 
 
 def figure_text(claim: str) -> str:
     """What the figure shows, for those who cannot see it; its numbers stand in the claim's table."""
-    return TEXTS.get(claim, _FOREST)
+    return FIGURES[claim][1] if claim in FIGURES else _FOREST
 
 
 def _filled(panels: Iterable[Axes], items: Iterable[Item]) -> Iterator[tuple[Axes, Item]]:
@@ -388,21 +385,6 @@ def settings_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     return figure
 
 
-FIGURES: Mapping[str, Drawing] = {
-    "theory-holds": settings_figure,
-    "value-block": value_figure,
-    "embedding-block": gram_figure,
-    "two-stage": stages_figure,
-    "attention-block": classes_figure,
-    "attention-diagonal": classes_figure,
-    "landscape": landscape_figure,
-    "joint-training": log_ratio_figure,
-    "pretrained-table": models_figure,
-    "ambiguous-words": ambiguous_figure,
-    "co-occurrence": coefficients_figure,
-    "topicwise-assumption": variance_figure,
-}
-
 _FOREST = (
     "Every row of the table as a point with its 95% CI; a diamond is theory, a star the paper, a cross a value "
     "whose criterion is not met."
@@ -410,22 +392,46 @@ _FOREST = (
 _CLASSES = (
     "Mean attention by class of word pair at the end, with 95% CIs, beside the paper's numbers; below, along training."
 )
-TEXTS: Mapping[str, str] = {
-    "theory-holds": "For each theorem the share of random settings in which it holds, inside and outside its "
-    "assumptions; the line below a dot reaches to the lower 97.5 % limit of the share.",
-    "value-block": "Heat maps of the trained value matrix of the first seed, topics between the ticks: orange "
-    "positive, purple negative. Below: deviation of the entry means from theory with 95% CIs.",
-    "embedding-block": "Heat maps of the embeddings' Gram matrix of the first seed in units of its mean diagonal "
-    "entry, by loss, optimiser and learning rate. Blocks along the diagonal are topics.",
-    "two-stage": "Norms of the value, key and query matrices over steps, both axes logarithmic; the band spans the "
-    "seeds. Vertical lines: end of stage one (dotted) and begin of stage two (dashed), means over seeds.",
-    "attention-block": _CLASSES,
-    "attention-diagonal": _CLASSES,
-    "pretrained-table": "For each model and threshold the ratios of attention and of embedding cosines, and the "
-    "difference of cosines, with 95% CIs; grey: random weights; star: the paper. Models that were not run have "
-    "the star alone.",
-    "topicwise-assumption": "Bars: the share of attention's variance within queries that the classes of word pairs "
-    "explain, for each model and step, with 95% CIs, beside shuffled classes.",
-    "landscape": "Contours of the loss over the attention weights α (same topic) and β (same word), dark is low; the "
-    "star is the exact optimum, the dashed line the ridge of equal average weight inside a topic.",
+FIGURES: Mapping[str, tuple[Drawing, str]] = {
+    "theory-holds": (
+        settings_figure,
+        "For each theorem the share of random settings in which it holds, inside and outside its assumptions; the line "
+        "below a dot reaches to the lower 97.5 % limit of the share.",
+    ),
+    "value-block": (
+        value_figure,
+        "Heat maps of the trained value matrix of the first seed, topics between the ticks: orange positive, purple "
+        "negative. Below: deviation of the entry means from theory with 95% CIs.",
+    ),
+    "embedding-block": (
+        gram_figure,
+        "Heat maps of the embeddings' Gram matrix of the first seed in units of its mean diagonal entry, by loss, "
+        "optimiser and learning rate. Blocks along the diagonal are topics.",
+    ),
+    "two-stage": (
+        stages_figure,
+        "Norms of the value, key and query matrices over steps, both axes logarithmic, step 0 at the left; the band "
+        "spans the seeds. Vertical lines: end of stage one (dotted) and begin of stage two (dashed), means over seeds.",
+    ),
+    "attention-block": (classes_figure, _CLASSES),
+    "attention-diagonal": (classes_figure, _CLASSES),
+    "landscape": (
+        landscape_figure,
+        "Contours of the loss over the attention weights α (same topic) and β (same word), dark is low; the star is "
+        "the exact optimum, the dashed line the ridge of equal average weight inside a topic.",
+    ),
+    "joint-training": (log_ratio_figure, _FOREST),
+    "pretrained-table": (
+        models_figure,
+        "For each model and threshold the ratios of attention and of embedding cosines, and the difference of cosines, "
+        "with 95% CIs; grey: random weights; star: the paper. Models that were not run have the star alone.",
+    ),
+    "ambiguous-words": (ambiguous_figure, _FOREST),
+    "co-occurrence": (coefficients_figure, _FOREST),
+    "topicwise-assumption": (
+        variance_figure,
+        "Bars: the share of attention's variance within queries that the classes of word pairs explain, for each model "
+        "and step, with 95% CIs, beside shuffled classes.",
+    ),
 }
+"""What draws a claim, and what its figure shows for those who cannot see it."""
