@@ -341,11 +341,13 @@ def test_joint_training_has_losses_on_an_axis_of_their_own(tmp_path) -> None:
     assert lower.get_xlim()[0] > 2
 
 
-def test_shares_of_variance_are_bars_by_model(tmp_path) -> None:
+def test_shares_of_variance_are_points_by_model(tmp_path) -> None:
     kinds = ("R² of the classes, word pairs", "R² of the classes, positions", "R² of shuffled classes, positions")
     rows = [row(f"{kind}, {how}", 0.1 * (i + 1)) for how in ("block, step 5", "MiniLM") for i, kind in enumerate(kinds)]
     axes = drawn(tmp_path, "topicwise-assumption", [*rows, row("column sums", 1.0)]).axes[0]
-    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [0.1, 0.2, 0.3] * 2)
+    np.testing.assert_allclose(points(axes), [0.1, 0.2, 0.3] * 2)
+    heights = [float(line.get_ydata()[0]) for line in axes.lines if line.get_marker() in ("o", "s", "^")]
+    assert [round(height) for height in heights] == [0, 0, 0, 1, 1, 1]  # each on the line of its model
     assert [label.get_text() for label in axes.get_yticklabels()] == ["block, step 5", "MiniLM"]
 
 

@@ -18,7 +18,7 @@ from topicscope.report.forest import draw_rows, forest_figure, whisker
 from topicscope.report.heatmaps import block_map, brackets
 from topicscope.report.labels import MEASURED, PAIRS, PAPER, RANDOM, THEORY
 from topicscope.report.reproduction_record import Entry, ReproductionRecord, Row, training_words
-from topicscope.report.style import REFERENCE, name_rows, paper_figure, plain, shared_legend, tidy
+from topicscope.report.style import LINES, REFERENCE, name_rows, paper_figure, plain, shared_legend, tidy
 from topicscope.report.theory_figures import draw_landscape, mark_optimum
 from topicscope.report.training_figures import band, draw_norms
 
@@ -264,48 +264,32 @@ def ambiguous_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     return forest_figure(ordered, title=title, group=beginning, references=_AMBIGUOUS)
 
 
-# Hatches, so that no meaning hangs on color alone.
-_FILLS = (
-    (labels.BLUE, ""),
-    (labels.YELLOW, "////"),
-    (labels.GREEN, "...."),
-    (labels.PINK, "xxxx"),
-    ("#999999", "----"),
-    (labels.SKY, "++++"),
-)
 _SHARE = re.compile(
     r"(R² of [^,]+(?:, (?:word pairs|positions|mean over each topic's keys))?|share of the rest [^,]+), (.+)"
 )
 
 
 def variance_figure(record: ReproductionRecord, claim: str) -> Figure | None:
-    """R² as bars, a group for each model and step; rows that are no shares are left to the table."""
-    groups: dict[str, list[tuple[str, Row]]] = {}
+    """R² of every kind as points, a line for each model and step; rows that are no shares are left to the table."""
+    lines: dict[str, list[tuple[str, Row]]] = {}
     for row in record.claims[claim]["rows"]:
         found = _SHARE.fullmatch(row["quantity"])
         if found and row["measured"] is not None:
-            groups.setdefault(found[2], []).append((found[1], row))
-    if not groups:
+            lines.setdefault(found[2], []).append((found[1], row))
+    if not lines:
         return None
-    kinds = list(dict.fromkeys(kind for bars in groups.values() for kind, _ in bars))
-    count = sum(map(len, groups.values())) + len(groups)
-    with paper_figure(None, 1.2 + 0.13 * count) as figure:
+    kinds = list(dict.fromkeys(kind for points in lines.values() for kind, _ in points))
+    with paper_figure(None, 1.0 + 0.4 * len(lines)) as figure:
         axes = figure.subplots()
-        place, ticks = 0.0, []
-        for bars in groups.values():
-            ticks.append(place + (len(bars) - 1) / 2)
-            for kind, row in bars:
-                color, hatch = _FILLS[kinds.index(kind) % len(_FILLS)]
-                axes.barh(place, row["measured"], 0.9, color=color, hatch=hatch, edgecolor="white", label=kind)
-                half = row["error"] or 0.0
-                axes.errorbar(row["measured"], place, xerr=half, fmt="none", ecolor="#1a1a1a", capsize=2, lw=1)
-                place += 1
-            place += 1
-        axes.set_yticks(ticks, [plain(how) for how in groups])
-        axes.set(ylim=(place - 1, -1), xlabel="share of attention's variance within queries")
+        for place, points in enumerate(lines.values()):
+            for kind, row in points:
+                number, error = kinds.index(kind), row["error"] or 0.0
+                y = place + ((number + 0.5) / len(kinds) - 0.5) * 0.7
+                color, _, marker = LINES[number % len(LINES)]
+                whisker(axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4, label=kind)
         axes.axvline(0, **REFERENCE | {"ls": "-"})
-        axes.tick_params(axis="y", length=0, labelsize=7)
-        tidy(axes, grid="x")
+        axes.set_xlabel("share of attention's variance within queries")
+        name_rows(axes, [plain(how) for how in lines], size=7)
         shared_legend(figure, 2, fontsize=6.5)
     return figure
 
@@ -430,8 +414,8 @@ FIGURES: Mapping[str, tuple[Drawing, str]] = {
     "co-occurrence": (coefficients_figure, _FOREST),
     "topicwise-assumption": (
         variance_figure,
-        "Bars: the share of attention's variance within queries that the classes of word pairs explain, for each model "
-        "and step, with 95% CIs, beside shuffled classes.",
+        "The share of attention's variance within queries that the classes of word pairs explain, for each model and "
+        "step, with 95% CIs, beside shuffled classes.",
     ),
 }
 """What draws a claim, and what its figure shows for those who cannot see it."""

@@ -191,7 +191,7 @@ def _head_figure(cells: Cells, *, title: str, ticks: Mapping[float, str], column
         across = (width - 1.35) / heads
         annotated = annotated and across >= 0.36
         height = max(layers * min(0.26, 1.2 * across) + 1.0, 1.6)
-    with paper_figure(columns, height, width=width, letters=10.0 if columns is None else None) as figure:
+    with paper_figure(columns, height, width) as figure:
         axes = figure.add_subplot()
         axes.patch.set(facecolor="#f2f2f2", edgecolor="#8a8a8a", hatch="////")
         values = cells.states[cells.shown]
@@ -210,7 +210,7 @@ def _head_figure(cells: Cells, *, title: str, ticks: Mapping[float, str], column
         if annotated:
             write_cells(axes, drawn, shown, cells.letters[cells.shown], letters)
         # parse_math off: a model's name may hold dollar signs.
-        axes.set_title("\n".join(textwrap.wrap(title, int(width * (9.5 if columns is None else 13)))), parse_math=False)
+        axes.set_title("\n".join(textwrap.wrap(title, int(12 * width))), parse_math=False)
     return figure
 
 
@@ -283,7 +283,7 @@ def head_map(
     # Marks close to 1 would run into each other on a bar that reaches far.
     far, near = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16), (1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2)
     ticks = {float(t): f"{t:.3g}" for t in (far if limit > 2.5 else near) if 1 / limit <= t <= limit}
-    title = f"{title} ({part}, θ = {threshold_label(threshold)})"
+    title = f"{title} ({part}, θ\u00a0=\u00a0{threshold_label(threshold)})"
     figure = _head_figure(cells, title=title, ticks=ticks, columns=columns)
     figure.cells = cells
     return figure
@@ -338,5 +338,5 @@ def circuit_map(
     marks = [m for m in (-100, -30, -10, -_UNSURE, 0, _UNSURE, 10, 30, 100) if abs(m) <= limit]
     banded = ", within frequency bands" if column == "z_banded" else ""
     title = f"{name}: {circuit} circuit, same-topic minus different-topic words, z{banded}"
-    title = f"{title} ({part}, {place}, θ = {threshold_label(threshold)})"
+    title = f"{title} ({part}, {place}, θ\u00a0=\u00a0{threshold_label(threshold)})"
     return _head_figure(cells, title=title, ticks={float(m): f"{m:g}" for m in marks}, columns=columns)

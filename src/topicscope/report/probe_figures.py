@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -47,16 +46,16 @@ def ratio_figure(table: pd.DataFrame, *, columns: Columns | None = None) -> Pape
         raise InputError("no measured rows to draw", received=f"{len(table)} rows", expected='source "measured"')
     parts = list(dict.fromkeys(measured["part"]))
     paper = table[(table["source"] == "paper") & (table["model"] == "BERT")]
-    height, letters = (4.0, 10.0) if columns is None else (3.0, None)
-    with paper_figure(columns, height, width=max(6.4, 3.4 * len(parts)), letters=letters) as figure:
+    with paper_figure(columns, 3.6 if columns is None else 3.0, max(6.4, 3.4 * len(parts))) as figure:
         panels = np.atleast_1d(figure.subplots(1, len(parts), sharey=True))
         for axes, part in zip(panels, parts, strict=True):
             rows = measured[measured["part"] == part]
             _draw_ratios(axes, rows, paper if part == "encoder" else paper.iloc[:0])
             axes.set_title(part, loc="center")
         panels[0].set_ylabel("same-topic / different-topic attention")
-        wide = figure.get_figwidth() > 5
-        shared_legend(figure, 3 if wide else 2, fontsize=8 if wide else 6.5)
+        if bool(measured["threshold"].notna().any()):
+            figure.supxlabel("threshold θ (share of the vocabulary kept per topic)")
+        shared_legend(figure, 2 if columns == "single" else 3)
     return figure
 
 
@@ -91,10 +90,6 @@ def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame) -> None:
         show_values(axes, places, values, texts)
     axes.set_xticks(range(len(rows)), labels)
     axes.set_xlim(-0.55, len(rows) - 0.45)
-    if bool(rows["threshold"].notna().any()):
-        axes.set_xlabel(
-            "threshold θ (share of the vocabulary kept per topic)", fontsize=min(8.0, mpl.rcParams["font.size"])
-        )
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     tidy(axes, grid="y")

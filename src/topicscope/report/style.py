@@ -106,12 +106,10 @@ Drawn = tuple[pd.DataFrame | dict[str, np.ndarray], PaperFigure]
 
 
 @contextmanager
-def paper_figure(
-    columns: Columns | None, height: float, *, width: float | None = None, letters: float | None = None
-) -> Iterator[PaperFigure]:
+def paper_figure(columns: Columns | None, height: float, width: float | None = None) -> Iterator[PaperFigure]:
     """An empty figure as wide as one or two columns (two unless given), inside whose block the style holds.
 
-    width: in inches, where no columns are given. letters: in points; 7 in one column and 8 in two unless given.
+    height, width: in inches; a width holds where no columns are given.
 
     Raises:
         InputError: another name of a width.
@@ -119,9 +117,11 @@ def paper_figure(
     size: Columns = columns or "double"
     if size not in WIDTHS:
         raise InputError("unknown width of a figure", received=columns, expected='"single" or "double"')
-    letters = _LETTERS[size] if letters is None else letters
+    letters = _LETTERS[size]
     small = dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), letters - 0.5)
-    same = dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize"), letters)
+    same = dict.fromkeys(
+        ("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize", "figure.labelsize"), letters
+    )
     quiet = {"axes.linewidth": 0.6, "axes.titlelocation": "left", "legend.frameon": False}
     wide = WIDTHS[size] if width is None or columns is not None else width
     with mpl.rc_context(STYLE | same | small | quiet):

@@ -3,8 +3,6 @@
 Numbers of a record become the words that a person reads; the names of the columns are those of `labels`.
 """
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,9 +54,7 @@ class Table:
 
     def csv(self) -> str:
         """The table for a spreadsheet."""
-        stream = io.StringIO()
-        csv.writer(stream, lineterminator="\n").writerows([self.columns, *self.rows])
-        return stream.getvalue()
+        return pd.DataFrame(self.rows, columns=list(self.columns)).to_csv(index=False)
 
 
 def number(value: Any, digits: int = 3) -> str:
