@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from report.report_records import example, make_record
-from topicscope.report import Differences
 from topicscope.report.comparison_page import names_of, render_comparison
 from topicscope.report.heatmaps import MOST_BINS, MOST_SHAPES, block_map, matrix_cells
 from topicscope.report.page import Chart, cells_document, downloads, inline_svg
@@ -354,7 +353,7 @@ def test_results_stand_side_by_side_in_one_scale(probe: ProbeRecord) -> None:
             | {"difference": 0.5, "se": 0.1, "low": 0.3, "high": 0.7, "paired": False}
         ]
     )
-    page = render_comparison({"one": probe, "<two>": ProbeRecord(record, heads)}, Differences(rows, ("<note>",)))
+    page = render_comparison({"one": probe, "<two>": ProbeRecord(record, heads)}, rows, ("<note>",))
     specs = [json.loads(content) for name, content in scripts(page).items() if name.startswith("cells-")]
     assert len(specs) == 2
     assert specs[0]["high"] == specs[1]["high"]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from topicscope.report.comparison_page import Differences, write_comparison
+    from topicscope.report.comparison_page import write_comparison
     from topicscope.report.forest import forest_figure
     from topicscope.report.heatmaps import circuit_map, head_map
     from topicscope.report.labels import EMBEDDING_COLUMNS, ratio_label
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMBEDDING_COLUMNS",
-    "Differences",
     "ProbeRecord",
     "Table",
     "attention_table",

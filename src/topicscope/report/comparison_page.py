@@ -1,7 +1,6 @@
 """Several results of probes on one page: their answers side by side, their maps in one scale of colours."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -25,23 +24,19 @@ from topicscope.report.tables import (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Differences:
-    """What `topicscope.compare` found. rows: its table (a, b, part, threshold, quantity, difference, se, low, high, …);
-    notes: what a reader must know."""
-
-    rows: pd.DataFrame
-    notes: tuple[str, ...]
-
-
-def write_comparison(folders: Sequence[Path | str], out: Path | str, differences: Differences | None = None) -> Path:
+def write_comparison(
+    folders: Sequence[Path | str], out: Path | str, differences: pd.DataFrame | None = None, notes: Sequence[str] = ()
+) -> Path:
     """Write one page for two or more results of probes, named by their folders.
+
+    differences: the table of `topicscope.compare` (a, b, part, threshold, quantity, difference, se, low, high, …);
+    notes: what a reader must know of them.
 
     Raises:
         InputError: as `ProbeRecord.load`.
     """
     probes = {name: ProbeRecord.load(folder) for name, folder in zip(names_of(folders), folders, strict=True)}
-    write_text(Path(out), render_comparison(probes, differences))
+    write_text(Path(out), render_comparison(probes, differences, notes))
     return Path(out)
 
 
@@ -53,7 +48,9 @@ def names_of(folders: Sequence[Path | str]) -> list[str]:
     return [name if found.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(found)]
 
 
-def render_comparison(probes: Mapping[str, ProbeRecord], differences: Differences | None = None) -> str:
+def render_comparison(
+    probes: Mapping[str, ProbeRecord], differences: pd.DataFrame | None = None, notes: Sequence[str] = ()
+) -> str:
     """The page: a table of answers, differences if known, each result's map and tables.
 
     probes: by the names that the page gives them. All text in them is escaped. Equal records give equal pages.
@@ -89,17 +86,16 @@ def render_comparison(probes: Mapping[str, ProbeRecord], differences: Difference
             }
         )
     answers = answers_table(probes)
-    found = differences.rows if differences is not None else pd.DataFrame()
-    files = {"comparison.csv": answers.csv()}
-    if len(found):
-        files["differences.csv"] = found.to_csv(index=False)
+    files, table = {"comparison.csv": answers.csv()}, None
+    if differences is not None and len(differences):
+        files["differences.csv"], table = differences.to_csv(index=False), differences_table(differences)
     return render_page(
         "comparison.html.j2",
         charts=charts,
         results=results,
         answers=answers,
-        differences=differences_table(found) if len(found) else None,
-        notes=[] if differences is None else differences.notes,
+        differences=table,
+        notes=notes,
         downloads=downloads(files),
     )
 

@@ -17,7 +17,6 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LogNorm, Normalize, SymLogNorm
 from matplotlib.ticker import NullLocator
-from matplotlib.transforms import blended_transform_factory
 
 from topicscope.errors import InputError
 from topicscope.records import select
@@ -106,11 +105,11 @@ def brackets(topic: np.ndarray, edge: np.ndarray) -> list[Bracket]:
     return [Bracket(*one) for one in found if one[0] >= 0]
 
 
-def spread(matrix: np.ndarray, quantile: float = 0.98) -> float:
-    """Where colors saturate: a high quantile of |entry| off the diagonal, which a strong diagonal does not move."""
-    off = matrix[~np.eye(len(matrix), dtype=bool)] if matrix.shape[0] == matrix.shape[1] else matrix.ravel()
-    known = np.abs(off[np.isfinite(off)])
-    return max(float(np.quantile(known, quantile)), 1e-12) if known.size else 1.0
+def spread(matrix: np.ndarray) -> float:
+    """Where colors of a square matrix saturate: 98 % of |entry| off the diagonal, which may be larger, are below."""
+    off = np.abs(matrix[~np.eye(len(matrix), dtype=bool)])
+    known = off[np.isfinite(off)]
+    return max(float(np.quantile(known, 0.98)), 1e-12) if known.size else 1.0
 
 
 def block_map(
@@ -128,8 +127,7 @@ def block_map(
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_linewidth(0.4)
-    above = blended_transform_factory(axes.transData, axes.transAxes)
-    left = blended_transform_factory(axes.transAxes, axes.transData)
+    above, left = axes.get_xaxis_transform(), axes.get_yaxis_transform()
     line: dict[str, Any] = {"color": "#333333", "lw": 0.7, "clip_on": False, "solid_joinstyle": "miter"}
     for place, one in enumerate(topics):
         gap = min(0.15, (one.end - one.begin) / 8)
