@@ -52,9 +52,10 @@ def ratio_figure(table: pd.DataFrame, *, columns: Columns | None = None) -> Pape
             rows = measured[measured["part"] == part]
             _draw_ratios(axes, rows, paper if part == "encoder" else paper.iloc[:0])
             axes.set_title(part, loc="center")
+            if bool(rows["threshold"].notna().any()):
+                room = figure.get_figwidth() / len(parts) > 3  # inches
+                axes.set_xlabel("threshold θ" + (" (share of the vocabulary kept per topic)" if room else ""))
         panels[0].set_ylabel("same-topic / different-topic attention")
-        if bool(measured["threshold"].notna().any()):
-            figure.supxlabel("threshold θ (share of the vocabulary kept per topic)")
         shared_legend(figure, 2 if columns == "single" else 3)
     return figure
 

@@ -119,9 +119,7 @@ def paper_figure(columns: Columns | None, height: float, width: float | None = N
         raise InputError("unknown width of a figure", received=columns, expected='"single" or "double"')
     letters = _LETTERS[size]
     small = dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), letters - 0.5)
-    same = dict.fromkeys(
-        ("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize", "figure.labelsize"), letters
-    )
+    same = dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize"), letters)
     quiet = {"axes.linewidth": 0.6, "axes.titlelocation": "left", "legend.frameon": False}
     wide = WIDTHS[size] if width is None or columns is not None else width
     with mpl.rc_context(STYLE | same | small | quiet):

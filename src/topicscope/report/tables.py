@@ -298,9 +298,8 @@ def funnel_table(coverage: Row) -> Table:
 
 def pairs_table(rows: Sequence[Row]) -> Table:
     """Pairs of every class by configuration, as the record has them."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[_plain(row.get(name)) for name in columns] for row in rows]
-    return Table("Word pairs by class", [name.replace("_", " ") for name in columns], cells)
+    cells = [{name.replace("_", " "): _plain(value) for name, value in row.items()} for row in rows]
+    return Table.of("Word pairs by class", cells, "", 1)
 
 
 def details(caption: str, value: Any) -> Table:
