@@ -149,12 +149,10 @@ def _line(axes: Axes, rows: pd.DataFrame, across: Sequence[_Field], number: int,
         known["x"], known["mean"], yerr=known["sd"].fillna(0), color=color, ls=joined, marker=marker, ms=4, lw=1.2,
         capsize=2.5, label=label,
     )  # fmt: skip
-    theory = known[known["theory"].notna()]
-    if len(theory):
-        axes.plot(
-            theory["x"], theory["theory"], ls="none", marker="_", ms=11, mew=1.6, color=color, alpha=0.55, zorder=1,
-            label=None if number else "theory",
-        )  # fmt: skip
+    axes.plot(
+        known["x"], known["theory"], ls="none", marker="_", ms=11, mew=1.6, color=color, alpha=0.55, zorder=1,
+        label="theory" if bool(known["theory"].notna().any()) else None,
+    )  # fmt: skip
     _crosses(axes, rows[rows["mean"].isna()]["x"], color)
 
 
@@ -207,9 +205,8 @@ def _panels(
 def _map(data: pd.DataFrame, fields: Sequence[_Field], metric: str, columns: Columns | None) -> PaperFigure:
     across, up = sorted(fields, key=lambda field: -len(field.levels))
     levels = up.levels[::-1]  # the lowest at the bottom
-    cells = np.full((len(levels), len(across.levels)), np.nan)
-    for row in data.to_dict(orient="records"):
-        cells[levels.index(row[up.name]), across.levels.index(row[across.name])] = row["mean"]
+    table = data.pivot_table(index=up.name, columns=across.name, values="mean", aggfunc="first")
+    cells = table.reindex(index=levels, columns=across.levels).to_numpy(dtype=float)
     known = cells[np.isfinite(cells)]
     wide = known.size > 0 and known.min() > 0 and known.max() > _VERY_WIDE * known.min()
     norm = LogNorm() if wide else Normalize()
@@ -230,8 +227,7 @@ def _map(data: pd.DataFrame, fields: Sequence[_Field], metric: str, columns: Col
 
 
 def _crosses(axes: Axes, places: Any, color: str) -> None:
-    if len(places):
-        axes.plot(places, np.full(len(places), 0.03), "x", color=color, ms=5, transform=axes.get_xaxis_transform())
+    axes.plot(places, np.full(len(places), 0.03), "x", color=color, ms=5, transform=axes.get_xaxis_transform())
 
 
 def _chosen(data: pd.DataFrame, fields: Sequence[_Field], levels: Sequence[Any]) -> pd.Series:
