@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from browser.visits import Visitor
-from topicscope.report import Differences
 from topicscope.report.comparison_page import render_comparison
 from topicscope.report.probe_page import ProbeRecord, render_probe
 
@@ -58,7 +57,7 @@ def test_nothing_of_a_hostile_corpus_runs(hostile: ProbeRecord, visitor: Visitor
 
 
 def test_nothing_runs_side_by_side(hostile: ProbeRecord, visitor: Visitor, tmp_path: Path) -> None:
-    page = render_comparison({HOSTILE: hostile, "b": hostile}, Differences(pd.DataFrame(), (HOSTILE,)))
+    page = render_comparison({HOSTILE: hostile, "b": hostile}, pd.DataFrame(), (HOSTILE,))
     (tmp_path / "comparison.html").write_text(page)
     visit = visitor.open(tmp_path / "comparison.html")
     assert visit.page.evaluate("window.ran") is None

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 import topicscope
 from experiments.small_sweeps import SWEEP, TINY, Shuffled, Stopped, rows, write
@@ -22,6 +21,7 @@ from topicscope.errors import InputError
 from topicscope.experiments import SweepResult, resolve, sweep
 from topicscope.lab import load_recipe, train
 from topicscope.records import dump_json
+from topicscope.report.style import PaperFigure
 from topicscope.theory import value_matrix_blocks
 
 # The package's function of this name hides the module.
@@ -31,7 +31,7 @@ point_module = import_module("topicscope.experiments.sweep")
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are the business of other tests, and take longer than these trainings."""
-    monkeypatch.setattr("topicscope.report.draw_sweep", lambda *_: (pd.DataFrame(), Figure((1, 1))))
+    monkeypatch.setattr("topicscope.report.draw_sweep", lambda *_: (pd.DataFrame(), PaperFigure((1, 1))))
 
 
 # Checkpoints at every step, so that an unfinished training has something to go on from.

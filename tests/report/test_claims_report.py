@@ -18,14 +18,14 @@ from topicscope.report import claims_figures, load_reproduction, to_png, write_r
 from topicscope.report.claims_figures import FIGURES, claim_figure, figure_text
 from topicscope.report.forest import forest_figure
 from topicscope.report.reproduction_page import answer, headline, rows_table
-from topicscope.report.style import to_pdf
+from topicscope.report.style import rendered
 
 
 @pytest.fixture
 def _coarse(monkeypatch):
     """Pages whose pictures are not looked at."""
     monkeypatch.setattr("topicscope.report.reproduction_page._DPI", 20)
-    monkeypatch.setattr("topicscope.report.reproduction_page.to_pdf", lambda figure: b"%PDF")
+    monkeypatch.setattr("topicscope.report.reproduction_page.rendered", lambda figure, kind: b"%PDF")
 
 
 CLASSES = ("same word", "same topic", "different topic")
@@ -122,7 +122,7 @@ def test_norms_over_steps_with_the_stages(folder) -> None:
     figure = claim_figure(load_reproduction(folder), "two-stage")
     assert titles(figure) == ["two-stages: squared, Adam 0.01"]  # the short run has no stages to show
     lines = {line.get_label(): line for line in figure.axes[0].lines}
-    np.testing.assert_allclose(lines["‖W_V‖"].get_ydata(), [0.11, 0.2, 1.1, 2.1])
+    np.testing.assert_allclose(lines["‖W_V‖"].get_ydata(), [0.1, 0.11, 0.2, 1.1, 2.1])
     assert lines["stage 1 ends"].get_xdata()[0] == 10
     assert lines["stage 2 begins"].get_xdata()[0] == 100
 
@@ -174,8 +174,8 @@ def test_figures_are_the_same_every_time_and_hold_their_letters(folder) -> None:
     record = load_reproduction(folder)
     first, second = (claim_figure(record, "two-stage") for _ in range(2))
     assert to_png(first) == to_png(second)
-    pdf = to_pdf(first)
-    assert pdf == to_pdf(second)
+    pdf = rendered(first, "pdf")
+    assert pdf == rendered(second, "pdf")
     assert b"/FontFile2" in pdf
     assert b"/Type3" not in pdf
     assert b"CreationDate" not in pdf
@@ -341,11 +341,13 @@ def test_joint_training_has_losses_on_an_axis_of_their_own(tmp_path) -> None:
     assert lower.get_xlim()[0] > 2
 
 
-def test_shares_of_variance_are_bars_by_model(tmp_path) -> None:
+def test_shares_of_variance_are_points_by_model(tmp_path) -> None:
     kinds = ("R² of the classes, word pairs", "R² of the classes, positions", "R² of shuffled classes, positions")
     rows = [row(f"{kind}, {how}", 0.1 * (i + 1)) for how in ("block, step 5", "MiniLM") for i, kind in enumerate(kinds)]
     axes = drawn(tmp_path, "topicwise-assumption", [*rows, row("column sums", 1.0)]).axes[0]
-    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [0.1, 0.2, 0.3] * 2)
+    np.testing.assert_allclose(points(axes), [0.1, 0.2, 0.3] * 2)
+    heights = [float(line.get_ydata()[0]) for line in axes.lines if line.get_marker() in ("o", "s", "^")]
+    assert [round(height) for height in heights] == [0, 0, 0, 1, 1, 1]  # each on the line of its model
     assert [label.get_text() for label in axes.get_yticklabels()] == ["block, step 5", "MiniLM"]
 
 

@@ -8,7 +8,7 @@ from topicscope.probing.statistics import RATIOS as MEASURED
 from topicscope.probing.statistics import WITHOUT_SINKS
 from topicscope.report import attention_table, controls, ratio_figure, ratio_label
 from topicscope.report.labels import RATIOS, Quantity
-from topicscope.report.probe_page import ProbeRecord, head_charts, head_data, render_probe
+from topicscope.report.probe_page import ProbeRecord, head_charts, head_panel, render_probe
 from topicscope.report.tables import control_table
 
 
@@ -41,7 +41,7 @@ def test_a_new_ratio_needs_a_label_alone(monkeypatch: pytest.MonkeyPatch) -> Non
             "a new ratio" in [text.get_text() for text in ratio_figure(frame).legends[0].get_texts()],
             "a new ratio" in [label.get_text() for label in drawn.axes[0].get_yticklabels()],
             "a new ratio" in [state["name"] for state in map_["states"]],
-            "ratio, a new ratio" in head_data(record, heads)["labels"],
+            "ratio, a new ratio" in head_panel(record, heads)[1]["labels"],
             "what it is for" in render_probe(ProbeRecord(record, heads)),
         ]
 

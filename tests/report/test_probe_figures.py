@@ -17,7 +17,7 @@ from topicscope.probing.statistics import pair_features
 from topicscope.report import controls, coverage, profile
 from topicscope.report.labels import RATIOS
 from topicscope.report.probe_figures import SHARES
-from topicscope.report.style import to_svg
+from topicscope.report.style import rendered
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def result(tmp_path_factory):
 def test_every_kind_is_drawn_the_same_from_a_loaded_result(result, tmp_path) -> None:
     again = topicscope.ProbeResult.load(result.save(tmp_path / "result"))
     for kind in KINDS:
-        assert to_svg(result.plot(kind)) == to_svg(again.plot(kind)), kind
+        assert rendered(result.plot(kind), "svg") == rendered(again.plot(kind), "svg"), kind
         assert len(result.plot_data(kind)) > 0
 
 

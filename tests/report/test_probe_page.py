@@ -13,23 +13,20 @@ import pandas as pd
 import pytest
 
 from report.report_records import example, make_record
-from topicscope.report import Differences
 from topicscope.report.comparison_page import names_of, render_comparison
-from topicscope.report.heatmaps import MOST_SHAPES, bin_edges, binned, block_map, matrix_cells
-from topicscope.report.page import Chart, downloads
-from topicscope.report.probe_figures import block_matrix, ratio_figure, shares, topic_brackets
+from topicscope.report.heatmaps import MOST_BINS, MOST_SHAPES, block_map, matrix_cells
+from topicscope.report.page import Chart, cells_document, downloads, inline_svg
+from topicscope.report.probe_figures import block_matrix, ratio_figure, similarity_histogram
 from topicscope.report.probe_page import (
     ProbeRecord,
     cautions,
     head_charts,
-    head_choices,
-    head_data,
+    head_panel,
     pieces,
     render_probe,
-    strictest,
+    verdict,
 )
 from topicscope.report.style import CELLS, paper_figure, show_values
-from topicscope.report.svg import cells_document, inline_svg
 from topicscope.report.tables import control_table
 
 _SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
@@ -195,7 +192,7 @@ def test_large_maps_are_one_image_and_a_table_of_values(probe: ProbeRecord) -> N
 
 
 def test_the_panel_s_numbers_are_those_of_heads_csv(probe: ProbeRecord) -> None:
-    data = head_data(probe.record, probe.heads)
+    choices, data = head_panel(probe.record, probe.heads)
     rows = probe.heads[probe.heads["threshold"] == 0.001].reset_index(drop=True)
     assert len(data["heads"]) == len(rows) == 12
     names = ["attention_ratio", "attention_ratio_distinct", "mean_same", "mean_different", "entropy", "distance"]
@@ -204,13 +201,12 @@ def test_the_panel_s_numbers_are_those_of_heads_csv(probe: ProbeRecord) -> None:
         shown = data["heads"][f"encoder/{row['layer']}/{row['head']}"]
         assert shown == pytest.approx([row[name] for name in names], rel=1e-3)
     assert data["median"]["encoder"] == pytest.approx([float(rows[name].median()) for name in names], rel=1e-3)
-    choices = head_choices(probe.record, probe.heads)["encoder"]
     ratios = {f"encoder/{r['layer']}/{r['head']}": r["attention_ratio"] for r in rows.to_dict(orient="records")}
-    assert [key for key, _ in choices] == sorted(ratios, key=lambda key: -ratios[key])
+    assert [key for key, _ in choices["encoder"]] == sorted(ratios, key=lambda key: -ratios[key])
 
 
 def test_equal_sentences_are_kept_once(probe: ProbeRecord) -> None:
-    data = head_data(probe.record, probe.heads)
+    _, data = head_panel(probe.record, probe.heads)
     assert set(data["examples"]) == {"encoder/0/1", "encoder/2/3"}
     assert [e["sentence"] for e in data["examples"].values()] == [0, 0]
     (sentence,) = data["sentences"]
@@ -236,12 +232,11 @@ def test_blocks_have_their_words_and_brackets(probe: ProbeRecord) -> None:
     assert values[0] is None
     assert (values[1], values[29]) == (pytest.approx(0.4), pytest.approx(0.05))
     assert found["rows"][11] == found["columns"][11] == "w11<b> (topic 2)"
-    assert [(b.topic, b.begin, b.end) for b in topic_brackets(probe.similarities)] == [
-        (0, 0, 10),
-        (2, 10, 20),
-        (4, 20, 30),
-    ]
-    table = shares(probe.similarities)
+    # Each topic has its number above the middle of its words, and at the left.
+    above = [(text.get_text(), text.get_position()[0]) for text in figure.axes[0].texts[::2]]
+    assert above == [("0", pytest.approx(4.5)), ("2", pytest.approx(14.5)), ("4", pytest.approx(24.5))]
+    table, _ = similarity_histogram(probe.similarities)
+    assert isinstance(table, pd.DataFrame)
     assert table[["same", "different"]].sum().tolist() == pytest.approx([100, 100])
     assert len(table) == 15  # from the first bar that holds pairs to the last
 
@@ -303,28 +298,31 @@ def test_the_page_says_when_there_is_little_to_rest_on() -> None:
 def test_the_strictest_ratio_stands_beside_the_headline() -> None:
     record, _ = make_record()
     rows = [row for row in record["table"] if row["source"] == "measured"]
-    said = strictest(record["headline"], rows)
-    assert "the ratio is 1.27 (95% CI 1.17\u00a0to\u00a01.40)" in said
+    assert "the ratio is 1.27 (95% CI 1.17\u00a0to\u00a01.40)" in verdict(record["headline"], rows)
     corrected = record["headline"] | {"quantity": "attention_ratio_position_corrected"}
-    assert strictest(corrected, rows) == ""  # another ratio than the headline's
-    assert strictest(record["headline"], rows[:1]) == ""
     without = [row | {"attention_ratio_distinct_distance_matched": None} for row in rows]
-    assert strictest(record["headline"], without) == ""
+    # About another ratio than the headline's, at another threshold, and unknown.
+    for headline, known in ((corrected, rows), (record["headline"], rows[:1]), (record["headline"], without)):
+        assert "the ratio is" not in verdict(headline, known)
 
 
 def test_downloads_hold_the_files_and_too_large_ones_are_named() -> None:
     small, large = downloads({"a.csv": "x,y\n1,é\n", "b.json": "1" * 2_000_000})
     assert base64.b64decode(small.href.partition("base64,")[2]).decode() == "x,y\n1,é\n"
-    assert large.text is None
+    assert large.href is None
 
 
 def test_bins_are_means_of_blocks() -> None:
-    matrix = np.random.default_rng(0).normal(size=(450, 30))
-    found, rows = binned(matrix, 200), bin_edges(450)
-    assert found.shape == (200, 30)
+    matrix = np.random.default_rng(0).normal(size=(450, 450))
+    cells = matrix_cells({"": matrix}, 1.0, text="{value}")
+    found, edges = cells.states[""], [*map(int, cells.rows), 450]
+    assert found.shape == (MOST_BINS, MOST_BINS)
+    assert set(np.diff(edges)) == {2, 3}
     for a, b in [(0, 0), (77, 12), (199, 29)]:
-        assert found[a, b] == pytest.approx(matrix[rows[a] : rows[a + 1], b].mean())
-    assert np.array_equal(binned(matrix[:30]), matrix[:30])
+        block = matrix[edges[a] : edges[a + 1], edges[b] : edges[b + 1]]
+        assert found[a, b] == pytest.approx(block.mean())
+    small = matrix[:30, :30]
+    assert np.array_equal(matrix_cells({"": small}, 1.0, text="{value}").states[""], small)
 
 
 def test_values_have_as_many_digits_as_a_page_needs() -> None:
@@ -355,7 +353,7 @@ def test_results_stand_side_by_side_in_one_scale(probe: ProbeRecord) -> None:
             | {"difference": 0.5, "se": 0.1, "low": 0.3, "high": 0.7, "paired": False}
         ]
     )
-    page = render_comparison({"one": probe, "<two>": ProbeRecord(record, heads)}, Differences(rows, ("<note>",)))
+    page = render_comparison({"one": probe, "<two>": ProbeRecord(record, heads)}, rows, ("<note>",))
     specs = [json.loads(content) for name, content in scripts(page).items() if name.startswith("cells-")]
     assert len(specs) == 2
     assert specs[0]["high"] == specs[1]["high"]

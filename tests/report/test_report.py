@@ -18,7 +18,7 @@ from topicscope.errors import InputError
 from topicscope.report import head_map, ratio_figure, to_png
 from topicscope.report.page import script_json
 from topicscope.report.probe_page import ProbeRecord, head_charts, render_probe, verdict
-from topicscope.report.style import to_svg
+from topicscope.report.style import rendered
 from topicscope.report.tables import interval, number, with_error
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -127,7 +127,7 @@ def test_large_maps_are_light_and_unlettered() -> None:
     _, heads = make_record((("decoder", 48, 64, True),), (None,))
     figure = head_map(heads, part="decoder", threshold=None)
     assert cell_texts(figure) == {}
-    assert len(to_svg(figure)) < 1_000_000
+    assert len(rendered(figure, "svg")) < 1_000_000
     assert len(figure.axes[0].images) == 1  # one picture in place of 3,072 shapes
 
 
@@ -152,9 +152,9 @@ def test_names_that_the_font_or_mathtext_cannot_read_are_drawn() -> None:
 
 def test_equal_figures_give_equal_svg() -> None:
     _, heads = make_record((("encoder", 2, 2, False),))
-    first, second = (to_svg(head_map(heads, part="encoder", threshold=0.001)) for _ in range(2))
+    first, second = (rendered(head_map(heads, part="encoder", threshold=0.001), "svg") for _ in range(2))
     assert first == second
-    assert first != to_svg(head_map(heads, part="encoder", threshold=0.002))
+    assert first != rendered(head_map(heads, part="encoder", threshold=0.002), "svg")
 
 
 def ratio_table(*arguments: Any) -> pd.DataFrame:
@@ -330,10 +330,14 @@ def test_a_verdict_of_the_probe_leads() -> None:
 def test_the_verdict_credits_nothing_that_random_weights_or_repeats_explain() -> None:
     above = {"low": 1.01, "high": 1.2}
     assert "random weights reach into it" in verdict(above | {"control_high": 1.02})
-    assert "looks more" in verdict(above | {"control_high": 1.001}, 1.005)
-    assert "repeats of one word" in verdict(above | {"control_high": 1.001}, 0.99)
+    place = {"part": "encoder", "threshold": 0.001}
+    rows = [place | {"attention_ratio_distinct": value, "attention_ratio_distinct_se": 0.01} for value in (1.025, 1.01)]
+    above |= place | {"control_high": 1.001}
+    assert "looks more" in verdict(above, rows[:1])
+    assert "repeats of one word" in verdict(above, rows[1:])
+    assert "looks more" in verdict(above | {"threshold": 0.002}, rows[1:])  # those of another threshold
     # The distinct ratio of a causal part is not corrected for position and cannot speak against one that is.
-    assert "looks more" in verdict(above | {"quantity": "attention_ratio_position_corrected"}, 0.99)
+    assert "looks more" in verdict(above | {"quantity": "attention_ratio_position_corrected"}, rows[1:])
 
 
 def test_small_errors_and_narrow_intervals_keep_their_digits() -> None:

@@ -12,8 +12,8 @@ from topicscope.errors import InputError
 from topicscope.lab import make_recipe, train
 from topicscope.report import save
 from topicscope.report.heatmaps import Bracket, block_map, brackets, spread
-from topicscope.report.style import WIDTHS, check_columns, to_svg
-from topicscope.report.training_figures import KINDS, place, run_matrices, ticks
+from topicscope.report.style import WIDTHS, rendered
+from topicscope.report.training_figures import KINDS, by_step, place, run_matrices
 
 DATA = {"num_topics": 3, "words_per_topic": 2, "topics_per_document": 2, "length": 20}
 
@@ -30,14 +30,14 @@ def run():
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_the_same_from_a_loaded_record(run, tmp_path, kind) -> None:
     again = topicscope.load(run.save(tmp_path / "run"))
-    assert to_svg(run.plot(kind)) == to_svg(again.plot(kind))
+    assert rendered(run.plot(kind), "svg") == rendered(again.plot(kind), "svg")
 
 
 @pytest.mark.parametrize("columns", ["single", "double"])
 def test_as_wide_as_asked(run, columns) -> None:
     assert run.plot("norms", columns=columns).get_figwidth() == WIDTHS[columns]
     with pytest.raises(InputError, match="unknown width"):
-        check_columns("triple")
+        run.plot("norms", columns="triple")
 
 
 def test_an_unknown_kind_names_the_kinds(run) -> None:
@@ -116,7 +116,10 @@ def test_old_records_show_the_last_moment(run, tmp_path) -> None:
 
 def test_step_zero_is_on_the_axis() -> None:
     assert place([0, 1, 30]).tolist() == [0.5, 1, 30]
-    assert ticks(1500) == ([0.5, 1, 10, 100, 1000], ["0", "1", "10", "100", "1,000"])
+    axes = Figure().subplots()
+    by_step(axes, pd.DataFrame({"step": [0, 1500]}))
+    assert axes.get_xticks().tolist() == [0.5, 1, 10, 100, 1000]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "10", "100", "1,000"]
 
 
 @pytest.mark.parametrize(("ending", "begin"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
@@ -139,4 +142,4 @@ def test_a_theory_of_zero_is_said_though_a_logarithm_has_no_place_for_it(run) ->
     zero = replace(run, summary=run.summary | {"attention": theory})
     right = zero.plot("attention").axes[1]
     assert [text.get_text() for text in right.texts] == ["theory 23.1", "theory 0 ↓"]
-    assert to_svg(zero.plot("attention"))  # a place at minus infinity would leave no room for the axes
+    assert rendered(zero.plot("attention"), "svg")  # a place at minus infinity would leave no room for the axes

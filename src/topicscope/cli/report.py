@@ -16,7 +16,7 @@ from topicscope.cli.output import print_json, print_lines
 from topicscope.errors import InputError
 from topicscope.probing.results import ProbeResult, compare
 from topicscope.records import Result
-from topicscope.report import Differences, write_comparison
+from topicscope.report import write_comparison
 
 _GENERATOR = b'<meta name="generator" content="topicscope">'
 
@@ -53,7 +53,7 @@ def report(
         page = out or Path("comparison.html")
         if out is None:
             _require_own_page(page)
-        write_comparison(folders, page, _differences(folders))
+        write_comparison(folders, page, *_differences(folders))
     else:
         (result,) = results.values()
         if not isinstance(result, Result):
@@ -85,10 +85,10 @@ def _require_own_page(page: Path) -> None:
     )
 
 
-def _differences(folders: Sequence[Path]) -> Differences:
+def _differences(folders: Sequence[Path]) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """What `topicscope compare` says; where it has nothing to say, why."""
     try:
         found = compare(*folders)
     except InputError as error:
-        return Differences(pd.DataFrame(), (f"Differences were not computed: {str(error).splitlines()[0]}.",))
-    return Differences(found.rows, found.notes)
+        return pd.DataFrame(), (f"Differences were not computed: {str(error).splitlines()[0]}.",)
+    return found.rows, found.notes

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from topicscope.report.comparison_page import Differences, write_comparison
-    from topicscope.report.emergence_figures import emergence
+    from topicscope.report.comparison_page import write_comparison
     from topicscope.report.forest import forest_figure
     from topicscope.report.heatmaps import circuit_map, head_map
     from topicscope.report.labels import EMBEDDING_COLUMNS, ratio_label
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
     from topicscope.report.probe_page import ProbeRecord, render_probe
     from topicscope.report.reproduction_page import render_reproduction, write_reproduction
     from topicscope.report.reproduction_record import load_reproduction
-    from topicscope.report.series_page import render_series
+    from topicscope.report.series import emergence, render_series
     from topicscope.report.style import save, to_png
-    from topicscope.report.sweep_figures import draw_sweep, metric_words
-    from topicscope.report.sweep_page import render_sweep
+    from topicscope.report.sweep import draw_sweep, metric_words, render_sweep
     from topicscope.report.tables import Table, attention_table, embedding_table, paper_table
     from topicscope.report.theory_figures import curves_figure, landscape_figure, stages_figure
     from topicscope.report.training_figures import draw_run
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMBEDDING_COLUMNS",
-    "Differences",
     "ProbeRecord",
     "Table",
     "attention_table",

@@ -6,21 +6,21 @@ A claim with a figure of its own has an entry in `FIGURES`; any other claim gets
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 
 from topicscope.records import RunRecord
 from topicscope.report import labels
-from topicscope.report.forest import draw_rows, forest_figure, plain, whisker
+from topicscope.report.forest import draw_rows, forest_figure, whisker
 from topicscope.report.heatmaps import block_map, brackets
 from topicscope.report.labels import MEASURED, PAIRS, PAPER, RANDOM, THEORY
 from topicscope.report.reproduction_record import Entry, ReproductionRecord, Row, training_words
-from topicscope.report.style import paper_figure, tidy
-from topicscope.report.training_figures import band, mark_stages
+from topicscope.report.style import LINES, REFERENCE, name_rows, paper_figure, plain, shared_legend, tidy
+from topicscope.report.theory_figures import draw_landscape, mark_optimum
+from topicscope.report.training_figures import band, draw_norms
 
 Item = TypeVar("Item")
 Drawing = Callable[[ReproductionRecord, str], Figure | None]
@@ -29,16 +29,13 @@ Drawing = Callable[[ReproductionRecord, str], Figure | None]
 
 def claim_figure(record: ReproductionRecord, claim: str) -> Figure:
     """The figure of a finished claim."""
-    drawing = FIGURES.get(claim)
-    figure = None if drawing is None else drawing(record, claim)
-    if figure is not None:
-        return figure
-    return forest_figure(record.claims[claim]["rows"], title=record.about(claim).get("title", claim))
+    figure = FIGURES[claim][0](record, claim) if claim in FIGURES else None
+    return figure or forest_figure(record.claims[claim]["rows"], title=record.about(claim).get("title", claim))
 
 
 def figure_text(claim: str) -> str:
     """What the figure shows, for those who cannot see it; its numbers stand in the claim's table."""
-    return TEXTS.get(claim, _FOREST)
+    return FIGURES[claim][1] if claim in FIGURES else _FOREST
 
 
 def _filled(panels: Iterable[Axes], items: Iterable[Item]) -> Iterator[tuple[Axes, Item]]:
@@ -72,17 +69,14 @@ def stages_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     columns = min(2, len(runs))
     lines = -(-len(runs) // columns)
     with paper_figure(None, 0.4 + 2.2 * lines) as figure:
-        legend: dict[str, Any] = {}
         for axes, (entry, run) in _filled(figure.subplots(lines, columns, squeeze=False).ravel(), runs):
-            for number, name in enumerate(("W_V", "W_K", "W_Q")):
-                band(axes, run.history[run.history["step"] > 0], f"{name}_norm", f"‖{name}‖", number)
-            mark_stages(axes, run)
-            axes.set(xscale="log", yscale="log", xlabel="step", ylabel="Frobenius norm")
+            draw_norms(axes, run, ("W_V", "W_K", "W_Q"))
             axes.set_title(_title_of(entry, run), fontsize=7.5)
-            tidy(axes)
-            legend |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-        figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=5)
+        shared_legend(figure, 5)
     return figure
+
+
+_SOURCES = (("measured", "error", -0.12, MEASURED, "o"), ("paper", "paper_error", 0.12, PAPER, "*"))
 
 
 def classes_figure(record: ReproductionRecord, claim: str) -> Figure | None:
@@ -100,33 +94,25 @@ def classes_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     with paper_figure(None, 4.4) as figure:
         upper, lower = figure.subplots(2, max(len(groups), len(runs)), squeeze=False)
         for axes, (how, rows) in _filled(upper, groups.items()):
-            _class_points(axes, rows)
+            # Measured and printed means as points, since bars need a zero to stand on, which a logarithm has not.
+            for number, name in enumerate(PAIRS):
+                row = rows.get(name, {})
+                for source, error, shift, color, marker in _SOURCES:
+                    if row.get(source) is not None:
+                        x, half = number + shift, row.get(error) or 0.0
+                        whisker(axes, x, row[source], upright=half, marker=marker, color=color, label=source)
+            axes.set(yscale="log", xlim=(-0.5, len(PAIRS) - 0.5), ylabel="mean attention")
+            axes.set_xticks(range(len(PAIRS)), [label.replace(" ", "\n") for label in PAIRS.values()])
             axes.set_title(how, fontsize=7.5)
+            tidy(axes)
         for axes, (entry, run) in _filled(lower, runs):
             for number, (name, label) in enumerate(PAIRS.items()):
                 band(axes, run.history, f"attention_{name}", label, number)
             axes.set_title(_title_of(entry, run), fontsize=7.5)
             axes.set(xlabel="step", ylabel="mean attention", yscale="log")
             tidy(axes)
-        for axes in (lower[0], upper[0]):
-            axes.legend(fontsize=7)
+        shared_legend(figure, 5)
     return figure
-
-
-def _class_points(axes: Axes, rows: Mapping[str, Row]) -> None:
-    """Measured and printed means on a logarithmic axis: points, since bars need a zero to stand on."""
-    for number, name in enumerate(PAIRS):
-        row = rows.get(name, {})
-        for source, error, shift, color, marker in (
-            ("measured", "error", -0.12, MEASURED, "o"),
-            ("paper", "paper_error", 0.12, PAPER, "*"),
-        ):
-            if row.get(source) is not None:
-                shown, half = source if number == 0 else None, row.get(error) or 0.0
-                whisker(axes, number + shift, row[source], upright=half, marker=marker, color=color, label=shown)
-    axes.set(yscale="log", xlim=(-0.5, len(PAIRS) - 0.5), ylabel="mean attention")
-    axes.set_xticks(range(len(PAIRS)), [label.replace(" ", "\n") for label in PAIRS.values()])
-    tidy(axes)
 
 
 # ---- trained matrices, and the loss over attention weights
@@ -168,19 +154,13 @@ def _words_map(axes: Axes, matrix: np.ndarray, run: RunRecord, title: str) -> No
 def _deviations(axes: Axes, rows: Sequence[Row]) -> None:
     """(measured - theory) / |theory| in per cent, of rows that have both."""
     compared = [row for row in rows if row["criterion"] and row.get("theory") and row["measured"] is not None]
-    scaled = [
-        dict(row)
-        | {
-            "measured": 100 * (row["measured"] - row["theory"]) / abs(row["theory"]),
-            "error": 100 * (row["error"] or 0.0) / abs(row["theory"]),
-            "theory": 0.0,
-            "paper": None,
-        }
-        for row in compared
-    ]
-    draw_rows(axes, scaled, [row["quantity"] for row in compared])
+    scaled = []
+    for row in compared:
+        unit = abs(row["theory"]) / 100
+        away, error = (row["measured"] - row["theory"]) / unit, (row["error"] or 0.0) / unit
+        scaled.append(dict(row) | {"measured": away, "error": error, "theory": 0.0, "paper": None})
+    draw_rows(axes, scaled)
     axes.set_xlabel("deviation of the mean entry from theory, %, with its 95% CI", fontsize=7)
-    axes.tick_params(axis="x", labelsize=7)
 
 
 def gram_figure(record: ReproductionRecord, claim: str) -> Figure | None:
@@ -227,17 +207,13 @@ def landscape_figure(record: ReproductionRecord, claim: str) -> Figure | None:
 
 
 def _contours(axes: Axes, entry: Entry, arrays: dict[str, np.ndarray]) -> None:
-    alphas, betas, loss = arrays["alpha"], arrays["beta"], arrays["loss"]
-    low, high = float(loss.min()), float(loss.max())
-    # Levels crowd near the minimum: a landscape is flat there and steep at its edge.
-    levels = low + max(high - low, 1e-12) * np.linspace(0, 1, 22) ** 2.5
-    filled = axes.contourf(betas, alphas, loss, levels=levels, cmap="viridis", norm=BoundaryNorm(levels.tolist(), 256))
-    filled.set_rasterized(True)
+    alphas, betas = arrays["alpha"], arrays["beta"]
+    draw_landscape(axes, alphas, betas, arrays["loss"])
     best, v = entry["optimum"], entry["words_per_topic"]
     if entry["value"] == "block" and entry["title"].endswith("N=∞"):  # finite documents have no ridge
         along = np.linspace(0, betas[-1], 50)
         axes.plot(along, (best["gamma"] * v - along) / (v - 1), "--", color="white", lw=1.0)
-    axes.plot(best["beta"], best["alpha"], "*", color=THEORY, ms=9, mec="white", mew=0.7, clip_on=False, zorder=4)
+    mark_optimum(axes, best["alpha"], best["beta"])
     axes.set(xlim=(betas[0], betas[-1]), ylim=(alphas[0], alphas[-1]))
     axes.set_title(entry["title"].replace(" W_V, ", "\n"), fontsize=6.5)
     axes.tick_params(labelsize=6, length=2)
@@ -288,51 +264,33 @@ def ambiguous_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     return forest_figure(ordered, title=title, group=beginning, references=_AMBIGUOUS)
 
 
-# Hatches, so that no meaning hangs on color alone.
-_FILLS = (
-    (labels.BLUE, ""),
-    (labels.YELLOW, "////"),
-    (labels.GREEN, "...."),
-    (labels.PINK, "xxxx"),
-    ("#999999", "----"),
-    (labels.SKY, "++++"),
-)
 _SHARE = re.compile(
     r"(R² of [^,]+(?:, (?:word pairs|positions|mean over each topic's keys))?|share of the rest [^,]+), (.+)"
 )
 
 
 def variance_figure(record: ReproductionRecord, claim: str) -> Figure | None:
-    """R² as bars, a group for each model and step; rows that are no shares are left to the table."""
-    groups: dict[str, list[tuple[str, Row]]] = {}
+    """R² of every kind as points, a line for each model and step; rows that are no shares are left to the table."""
+    lines: dict[str, list[tuple[str, Row]]] = {}
     for row in record.claims[claim]["rows"]:
         found = _SHARE.fullmatch(row["quantity"])
         if found and row["measured"] is not None:
-            groups.setdefault(found[2], []).append((found[1], row))
-    if not groups:
+            lines.setdefault(found[2], []).append((found[1], row))
+    if not lines:
         return None
-    kinds = list(dict.fromkeys(kind for bars in groups.values() for kind, _ in bars))
-    count = sum(map(len, groups.values())) + len(groups)
-    with paper_figure(None, 1.2 + 0.13 * count) as figure:
+    kinds = list(dict.fromkeys(kind for points in lines.values() for kind, _ in points))
+    with paper_figure(None, 1.0 + 0.4 * len(lines)) as figure:
         axes = figure.subplots()
-        place, ticks, drawn = 0.0, [], set()
-        for bars in groups.values():
-            ticks.append(place + (len(bars) - 1) / 2)
-            for kind, row in bars:
-                color, hatch = _FILLS[kinds.index(kind) % len(_FILLS)]
-                label = None if kind in drawn else kind
-                drawn.add(kind)
-                axes.barh(place, row["measured"], 0.9, color=color, hatch=hatch, edgecolor="white", label=label)
-                half = row["error"] or 0.0
-                axes.errorbar(row["measured"], place, xerr=half, fmt="none", ecolor="#1a1a1a", capsize=2, lw=1)
-                place += 1
-            place += 1
-        axes.set_yticks(ticks, [plain(how) for how in groups])
-        axes.set(ylim=(place - 1, -1), xlabel="share of attention's variance within queries")
-        axes.axvline(0, color="#555555", lw=0.8)
-        axes.tick_params(axis="y", length=0, labelsize=7)
-        tidy(axes, grid="x")
-        figure.legend(loc="outside lower left", ncols=2, fontsize=6.5)
+        for place, points in enumerate(lines.values()):
+            for kind, row in points:
+                number, error = kinds.index(kind), row["error"] or 0.0
+                y = place + ((number + 0.5) / len(kinds) - 0.5) * 0.7
+                color, _, marker = LINES[number % len(LINES)]
+                whisker(axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4, label=kind)
+        axes.axvline(0, **REFERENCE | {"ls": "-"})
+        axes.set_xlabel("share of attention's variance within queries")
+        name_rows(axes, [plain(how) for how in lines], size=7)
+        shared_legend(figure, 2, fontsize=6.5)
     return figure
 
 
@@ -356,23 +314,13 @@ def models_figure(record: ReproductionRecord, claim: str) -> Figure | None:
     with paper_figure(None, 1.0 + 0.42 * len(models)) as figure:
         panels = figure.subplots(1, len(_COLUMNS), sharey=True)
         for axes, (name, title, nothing) in zip(panels, _COLUMNS, strict=True):
-            axes.axvline(nothing, color="#555555", lw=0.8, ls="--")
+            axes.axvline(nothing, **REFERENCE)
             for row in rows:
                 if row["quantity"].partition(": ")[2].startswith(name):
                     _draw_model(axes, row, models.index(row["model"]), thresholds)
             axes.set_title(title)
-            axes.set_yticks(range(len(models)), [plain(model) for model in models], fontsize=7)
-            axes.set_ylim(len(models) - 0.5, -0.5)
-            axes.tick_params(axis="y", length=0)
-            tidy(axes, grid="x")
-        left = panels[0]
-        handles = [
-            left.plot([], [], marker, color=MEASURED, ms=4, label=f"measured, θ = {theta:g}")[0]
-            for marker, theta in zip(_MARKERS, thresholds, strict=False)
-        ]
-        handles.append(left.plot([], [], "o", color=RANDOM, ms=4, label=labels.CONTROL)[0])
-        handles.append(left.plot([], [], "*", color=PAPER, ms=6, label="paper")[0])
-        figure.legend(handles=handles, loc="outside lower left", ncols=5, fontsize=7)
+            name_rows(axes, [plain(model) for model in models], size=7)
+        shared_legend(figure, 5, fontsize=7)
     return figure
 
 
@@ -381,10 +329,12 @@ def _draw_model(axes: Axes, row: Row, place: int, thresholds: list[float]) -> No
     y = place + (number - (len(thresholds) - 1) / 2) * 0.22
     if row["measured"] is not None:
         error, marker = row["error"] or 0.0, _MARKERS[number % len(_MARKERS)]
-        color = RANDOM if row["quantity"].endswith(labels.CONTROL) else MEASURED
-        whisker(axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4.0)
+        color, label = MEASURED, f"measured, θ = {thresholds[number]:g}"
+        if row["quantity"].endswith(labels.CONTROL):
+            color, label = RANDOM, labels.CONTROL
+        whisker(axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4.0, label=label)
     if row["paper"] is not None:
-        axes.plot(row["paper"], y, "*", color=PAPER, ms=6)
+        axes.plot(row["paper"], y, "*", color=PAPER, ms=6, label="paper")
 
 
 _SIDES = (("inside", "inside its assumptions", MEASURED, "o"), ("outside", "outside", THEORY, "s"))
@@ -408,34 +358,16 @@ def settings_figure(record: ReproductionRecord, claim: str) -> Figure | None:
                     continue
                 share = row["measured"]
                 down = share - row.get("lowest_share", share)
-                name = label if place == 0 else None
-                whisker(axes, share, place + shift, across=(down, 0.0), marker=marker, color=color, label=name)
+                whisker(axes, share, place + shift, across=(down, 0.0), marker=marker, color=color, label=label)
                 text = f"{share:.1%} of {row['settings']}"
                 axes.annotate(text, (share, place + shift), (8, 0), textcoords="offset points", va="center", fontsize=7)
-        axes.set(ylim=(len(theorems) - 0.5, -0.5), xlim=(0, 1.22))
+        axes.set_xlim(0, 1.22)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25 %", "50 %", "75 %", "100 %"])
-        axes.set_yticks(range(len(theorems)), list(theorems))
         axes.set_xlabel("share of random settings in which the theorem holds")
-        axes.tick_params(axis="y", length=0)
-        tidy(axes, grid="x")
-        figure.legend(loc="outside lower left", ncols=2)
+        name_rows(axes, list(theorems))
+        shared_legend(figure, 2)
     return figure
 
-
-FIGURES: Mapping[str, Drawing] = {
-    "theory-holds": settings_figure,
-    "value-block": value_figure,
-    "embedding-block": gram_figure,
-    "two-stage": stages_figure,
-    "attention-block": classes_figure,
-    "attention-diagonal": classes_figure,
-    "landscape": landscape_figure,
-    "joint-training": log_ratio_figure,
-    "pretrained-table": models_figure,
-    "ambiguous-words": ambiguous_figure,
-    "co-occurrence": coefficients_figure,
-    "topicwise-assumption": variance_figure,
-}
 
 _FOREST = (
     "Every row of the table as a point with its 95% CI; a diamond is theory, a star the paper, a cross a value "
@@ -444,22 +376,46 @@ _FOREST = (
 _CLASSES = (
     "Mean attention by class of word pair at the end, with 95% CIs, beside the paper's numbers; below, along training."
 )
-TEXTS: Mapping[str, str] = {
-    "theory-holds": "For each theorem the share of random settings in which it holds, inside and outside its "
-    "assumptions; the line below a dot reaches to the lower 97.5 % limit of the share.",
-    "value-block": "Heat maps of the trained value matrix of the first seed, topics between the ticks: orange "
-    "positive, purple negative. Below: deviation of the entry means from theory with 95% CIs.",
-    "embedding-block": "Heat maps of the embeddings' Gram matrix of the first seed in units of its mean diagonal "
-    "entry, by loss, optimiser and learning rate. Blocks along the diagonal are topics.",
-    "two-stage": "Norms of the value, key and query matrices over steps, both axes logarithmic; the band spans the "
-    "seeds. Vertical lines: end of stage one (dotted) and begin of stage two (dashed), means over seeds.",
-    "attention-block": _CLASSES,
-    "attention-diagonal": _CLASSES,
-    "pretrained-table": "For each model and threshold the ratios of attention and of embedding cosines, and the "
-    "difference of cosines, with 95% CIs; grey: random weights; star: the paper. Models that were not run have "
-    "the star alone.",
-    "topicwise-assumption": "Bars: the share of attention's variance within queries that the classes of word pairs "
-    "explain, for each model and step, with 95% CIs, beside shuffled classes.",
-    "landscape": "Contours of the loss over the attention weights α (same topic) and β (same word), dark is low; the "
-    "star is the exact optimum, the dashed line the ridge of equal average weight inside a topic.",
+FIGURES: Mapping[str, tuple[Drawing, str]] = {
+    "theory-holds": (
+        settings_figure,
+        "For each theorem the share of random settings in which it holds, inside and outside its assumptions; the line "
+        "below a dot reaches to the lower 97.5 % limit of the share.",
+    ),
+    "value-block": (
+        value_figure,
+        "Heat maps of the trained value matrix of the first seed, topics between the ticks: orange positive, purple "
+        "negative. Below: deviation of the entry means from theory with 95% CIs.",
+    ),
+    "embedding-block": (
+        gram_figure,
+        "Heat maps of the embeddings' Gram matrix of the first seed in units of its mean diagonal entry, by loss, "
+        "optimiser and learning rate. Blocks along the diagonal are topics.",
+    ),
+    "two-stage": (
+        stages_figure,
+        "Norms of the value, key and query matrices over steps, both axes logarithmic, step 0 at the left; the band "
+        "spans the seeds. Vertical lines: end of stage one (dotted) and begin of stage two (dashed), means over seeds.",
+    ),
+    "attention-block": (classes_figure, _CLASSES),
+    "attention-diagonal": (classes_figure, _CLASSES),
+    "landscape": (
+        landscape_figure,
+        "Contours of the loss over the attention weights α (same topic) and β (same word), dark is low; the star is "
+        "the exact optimum, the dashed line the ridge of equal average weight inside a topic.",
+    ),
+    "joint-training": (log_ratio_figure, _FOREST),
+    "pretrained-table": (
+        models_figure,
+        "For each model and threshold the ratios of attention and of embedding cosines, and the difference of cosines, "
+        "with 95% CIs; grey: random weights; star: the paper. Models that were not run have the star alone.",
+    ),
+    "ambiguous-words": (ambiguous_figure, _FOREST),
+    "co-occurrence": (coefficients_figure, _FOREST),
+    "topicwise-assumption": (
+        variance_figure,
+        "The share of attention's variance within queries that the classes of word pairs explain, for each model and "
+        "step, with 95% CIs, beside shuffled classes.",
+    ),
 }
+"""What draws a claim, and what its figure shows for those who cannot see it."""

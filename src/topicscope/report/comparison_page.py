@@ -1,7 +1,6 @@
 """Several results of probes on one page: their answers side by side, their maps in one scale of colours."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -25,23 +24,19 @@ from topicscope.report.tables import (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Differences:
-    """What `topicscope.compare` found. rows: its table (a, b, part, threshold, quantity, difference, se, low, high, …);
-    notes: what a reader must know."""
-
-    rows: pd.DataFrame
-    notes: tuple[str, ...]
-
-
-def write_comparison(folders: Sequence[Path | str], out: Path | str, differences: Differences | None = None) -> Path:
+def write_comparison(
+    folders: Sequence[Path | str], out: Path | str, differences: pd.DataFrame | None = None, notes: Sequence[str] = ()
+) -> Path:
     """Write one page for two or more results of probes, named by their folders.
+
+    differences: the table of `topicscope.compare` (a, b, part, threshold, quantity, difference, se, low, high, …);
+    notes: what a reader must know of them.
 
     Raises:
         InputError: as `ProbeRecord.load`.
     """
     probes = {name: ProbeRecord.load(folder) for name, folder in zip(names_of(folders), folders, strict=True)}
-    write_text(Path(out), render_comparison(probes, differences))
+    write_text(Path(out), render_comparison(probes, differences, notes))
     return Path(out)
 
 
@@ -53,47 +48,55 @@ def names_of(folders: Sequence[Path | str]) -> list[str]:
     return [name if found.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(found)]
 
 
-def render_comparison(probes: Mapping[str, ProbeRecord], differences: Differences | None = None) -> str:
+def render_comparison(
+    probes: Mapping[str, ProbeRecord], differences: pd.DataFrame | None = None, notes: Sequence[str] = ()
+) -> str:
     """The page: a table of answers, differences if known, each result's map and tables.
 
     probes: by the names that the page gives them. All text in them is escaped. Equal records give equal pages.
     """
-    scale = max(map(_saturation, probes.values()))
+    strongest: list[float] = []
+    for probe in probes.values():
+        chosen = select(probe.heads, probe.record["headline"]["threshold"])
+        strongest.append(saturation(chosen[ratio_column(chosen)].to_numpy(dtype=float)))
     charts: list[Chart] = []
     results = []
     for place, (name, probe) in enumerate(probes.items()):
         record = probe.record
+        rows = [row for row in record["table"] if row["source"] == "measured"]
         maps = head_charts(
             probe.heads,
             threshold=record["headline"]["threshold"],
             name=name,
             prefix=f"heads-{place}",
-            limit=scale,
+            limit=max(strongest),
             choosable=False,
         )
         charts += maps
-        rows = [row for row in record["table"] if row["source"] == "measured"]
         results.append(
             {
                 "name": name,
                 "headline": record["headline"]["text"],
-                "verdict": verdict(record["headline"]),
+                "verdict": verdict(record["headline"], rows),
                 "warnings": cautions(record),
-                "maps": [chart.name.replace("-", "_") for chart in maps],
+                "maps": maps,
                 "attention": attention_table(rows),
                 "controls": control_table(rows, record["controls"]),
                 "command": record["manifest"].get("command"),
             }
         )
     answers = answers_table(probes)
+    files, table = {"comparison.csv": answers.csv()}, None
+    if differences is not None and len(differences):
+        files["differences.csv"], table = differences.to_csv(index=False), differences_table(differences)
     return render_page(
         "comparison.html.j2",
         charts=charts,
         results=results,
         answers=answers,
-        differences=differences_table(differences.rows) if differences is not None and len(differences.rows) else None,
-        notes=[] if differences is None else differences.notes,
-        downloads=downloads(_files(answers, differences)),
+        differences=table,
+        notes=notes,
+        downloads=downloads(files),
     )
 
 
@@ -107,7 +110,7 @@ def answers_table(probes: Mapping[str, ProbeRecord]) -> Table:
         cells.append(
             {
                 "result": name,
-                "model": probe.name,
+                "model": str(probe.record["model"]["name"]),
                 PART: str(headline["part"]),
                 THETA: threshold_label(headline["threshold"]),
                 "ratio": with_error(headline, "attention_ratio"),
@@ -122,11 +125,6 @@ def answers_table(probes: Mapping[str, ProbeRecord]) -> Table:
         )
     note = "Results of other texts, topics or thresholds differ for those reasons too."
     return Table.of("Side by side: the headline of each result", cells, note, 1)
-
-
-def _saturation(probe: ProbeRecord) -> float:
-    chosen = select(probe.heads, probe.record["headline"]["threshold"])
-    return saturation(chosen[ratio_column(chosen)].to_numpy(dtype=float))
 
 
 def differences_table(rows: pd.DataFrame) -> Table:
@@ -146,10 +144,3 @@ def differences_table(rows: pd.DataFrame) -> Table:
     columns = ["results", PART, THETA, "ratio", "difference", "95% CI", "same documents"]
     note = "± is one standard error, clustered by document. Where both read the same text, documents are paired."
     return Table("Differences of attention ratios", columns, cells, note)
-
-
-def _files(answers: Table, differences: Differences | None) -> dict[str, str]:
-    files = {"comparison.csv": answers.csv()}
-    if differences is not None and len(differences.rows):
-        files["differences.csv"] = differences.rows.to_csv(index=False)
-    return files

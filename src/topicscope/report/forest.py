@@ -1,27 +1,24 @@
 """The figure that any claim has: every row as a point with its interval, beside theory and the paper."""
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from topicscope.report.labels import MEASURED, PAPER, THEORY
 from topicscope.report.reproduction_record import Row
-from topicscope.report.style import paper_figure, tidy
+from topicscope.report.style import REFERENCE, name_rows, paper_figure, plain, shared_legend, tidy
 
 _ROW = 0.19
 # A panel whose numbers span more than this many powers of ten is drawn on a logarithmic axis.
 _DECADES = 3
-
-
-def plain(text: object) -> str:
-    """Text for a figure: a dollar sign would begin mathematics."""
-    return str(text).replace("$", r"\$")
+# What stands beside a measured value: color, marker and the color inside it.
+_BESIDE = {"theory": (THEORY, "D", "none"), "paper": (PAPER, "*", PAPER)}
 
 
 def forest_figure(
@@ -44,12 +41,28 @@ def forest_figure(
     with paper_figure(None, 0.75 + _ROW * sum(heights)) as figure:
         grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
         for axes, (answer, panel) in zip(grid, panels, strict=True):
-            _panel(axes, panel)
+            draw_rows(axes, panel)
+            _scale(axes, panel)
             if references is not None and answer in references:
-                axes.axvline(references[answer], color="#555555", lw=0.8, ls="--", zorder=1)
+                axes.axvline(references[answer], **REFERENCE, zorder=1)
         figure.suptitle(plain(title), fontsize=9, x=0.01, ha="left")
-        _legend(figure, shown)
+        shared_legend(figure, 4)
     return figure
+
+
+def _scale(axes: Axes, rows: Sequence[Row]) -> None:
+    """A linear axis, or one with both ends marked where the numbers span many powers of ten."""
+    numbers = [abs(n) for row in rows for name in ("measured", *_BESIDE) if (n := _finite(row.get(name)))]
+    if numbers and max(numbers) / min(numbers) > 10**_DECADES:
+        axes.set_xscale("symlog", linthresh=max(min(numbers), max(numbers) * 1e-6))
+        axes.autoscale(axis="x")  # its margins, not those of a linear axis
+        low, high = axes.get_xlim()
+        ends = [t for t in (min(numbers), max(numbers)) if low <= t <= high]
+        axes.set_xticks(ends, [f"{t:.3g}" for t in ends])
+        axes.minorticks_off()
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.ticklabel_format(axis="x", useOffset=False)
 
 
 def note_figure(title: str, text: str) -> Figure:
@@ -77,58 +90,26 @@ def whisker(
     axes.errorbar(x, y, **errors, fmt=marker, color=color, ms=size, mew=1.2, capsize=2.5, lw=1.1, zorder=3, label=label)
 
 
-def draw_rows(axes: Axes, rows: Sequence[Row], labels: Sequence[str]) -> None:
+def draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
     """The points of rows, the first on top; every row has a number."""
     for place, row in enumerate(rows):
         value, error = _finite(row["measured"]), _finite(row.get("error")) or 0.0
         assert value is not None
-        marker, size = ("x", 5.0) if row.get("holds") is False else ("o", 4.0)
-        whisker(axes, value, place, across=(error, error), marker=marker, size=size)
-        for name, color, marker, face in (("theory", THEORY, "D", "none"), ("paper", PAPER, "*", PAPER)):
+        label, marker, size = "measured, 95% CI", "o", 4.0
+        if row.get("holds") is False:
+            label, marker, size = "measured, criterion not met", "x", 5.0
+        whisker(axes, value, place, across=(error, error), marker=marker, size=size, label=label)
+        for name, (color, marker, face) in _BESIDE.items():
             other = _finite(row.get(name))
             if other is not None:
-                axes.plot(other, place, marker, color=color, ms=7, mfc=face, mew=1.0)
-    axes.set(ylim=(len(rows) - 0.4, -0.6))
-    axes.set_yticks(range(len(rows)), [plain(label) for label in labels], fontsize=6.5)
-    axes.tick_params(axis="y", length=0)
-    tidy(axes)
+                axes.plot(other, place, marker, color=color, ms=7, mfc=face, mew=1.0, label=name)
+    names = [textwrap.shorten(row["quantity"], 88, placeholder="…") for row in rows]
+    name_rows(axes, [plain(name) for name in names], size=6.5)
+    tidy(axes)  # lines from the names to their points as well
     axes.spines["left"].set_visible(False)
-
-
-def _panel(axes: Axes, rows: Sequence[Row]) -> None:
-    draw_rows(axes, rows, [_short(row["quantity"]) for row in rows])
-    numbers = [abs(n) for row in rows for name in ("measured", "theory", "paper") if (n := _finite(row.get(name)))]
-    if numbers and max(numbers) / min(numbers) > 10**_DECADES:
-        axes.set_xscale("symlog", linthresh=max(min(numbers), max(numbers) * 1e-6))
-        low, high = axes.get_xlim()
-        ends = [t for t in (min(numbers), max(numbers)) if low <= t <= high]
-        axes.set_xticks(ends, [f"{t:.3g}" for t in ends])
-        axes.minorticks_off()
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.ticklabel_format(axis="x", useOffset=False)
     axes.tick_params(axis="x", labelsize=7)
 
 
-def _legend(figure: Figure, rows: Sequence[Row]) -> None:
-    axes = figure.axes[0]
-    kinds = [("measured, 95% CI", "o", MEASURED, MEASURED, True)]
-    kinds.append(("measured, criterion not met", "x", MEASURED, MEASURED, any(r.get("holds") is False for r in rows)))
-    kinds.append(("theory", "D", THEORY, "none", any(_finite(r.get("theory")) is not None for r in rows)))
-    kinds.append(("paper", "*", PAPER, PAPER, any(_finite(r.get("paper")) is not None for r in rows)))
-    handles = [
-        axes.plot([], [], marker, color=color, mfc=face, ms=5, label=name)[0]
-        for name, marker, color, face, there in kinds
-        if there
-    ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=4)
-
-
-def _short(text: str, limit: int = 88) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _finite(value: object) -> float | None:
-    if not isinstance(value, (int, float, np.floating)) or not math.isfinite(float(value)):
-        return None
-    return float(value)
+def _finite(value: Any) -> float | None:
+    """A number, None for what is missing or not finite."""
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -7,21 +7,21 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LogNorm, Normalize, SymLogNorm
 from matplotlib.ticker import NullLocator
-from matplotlib.transforms import blended_transform_factory
 
 from topicscope.errors import InputError
 from topicscope.records import select
 from topicscope.report.labels import RATIOS
-from topicscope.report.style import CELLS, DIVERGING, STATE, STYLE, WIDTHS, Cells, Columns, PaperFigure, check_columns
+from topicscope.report.style import CELLS, DIVERGING, STATE, WIDTHS, Cells, Columns, PaperFigure, paper_figure
 from topicscope.report.tables import count, number, ratio_column, threshold_label
 
 MOST_SHAPES = 2_000
@@ -54,25 +54,30 @@ def draw_cells(axes: Axes, values: np.ndarray, norm: Normalize, colors: str, edg
 
 def write_cells(axes: Axes, drawn: ScalarMappable, values: np.ndarray, texts: Sequence[str], size: float) -> None:
     """A text in the middle of every cell, row by row, light on dark cells."""
-    for (place, value), text in zip(np.ndenumerate(values), texts, strict=True):
+    lightness = drawn.to_rgba(values)[..., :3] @ np.array([0.299, 0.587, 0.114])
+    for cell, text in enumerate(texts):
+        place = row, column = divmod(cell, values.shape[1])
+        color = LIGHT_LETTERS if lightness[place] < 0.5 else DARK_LETTERS
+        color = "black" if np.isnan(values[place]) else color
         if text:
-            row, column = place
-            color = "black"
-            if math.isfinite(value):
-                color = LIGHT_LETTERS if is_dark(drawn.to_rgba(value)) else DARK_LETTERS
             letters = axes.text(column, row, text, ha="center", va="center", fontsize=size, color=color)
-            letters.set_gid(f"letters-{row * values.shape[1] + column}")
+            letters.set_gid(f"letters-{cell}")
 
 
-def is_dark(color: Sequence[float] | np.ndarray) -> bool:
-    """Whether letters on this color (red, green, blue, …) must be white."""
-    return bool(0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2] < 0.5)
-
-
-def _arrows(values: np.ndarray, low: float, high: float) -> Literal["both", "max", "min", "neither"]:
-    """Where a color bar has arrows: at the ends beyond which values lie."""
-    above, below = bool((values > high).any()), bool((values < low).any())
-    return "both" if above and below else "max" if above else "min" if below else "neither"
+def _color_bar(
+    axes: Axes, drawn: ScalarMappable, values: np.ndarray, ticks: Mapping[float, str], **place: Any
+) -> Colorbar:
+    """The color bar of a map, with arrows at the ends beyond which values lie; place: where it stands."""
+    low, high = drawn.get_clim()
+    assert low is not None
+    assert high is not None
+    room = 1e-9 * high  # for rounding
+    ends = {(True, True): "both", (False, True): "max", (True, False): "min", (False, False): "neither"}
+    extend = ends[bool((values < low - room).any()), bool((values > high + room).any())]
+    bar = axes.figure.colorbar(drawn, extend=extend, **place)
+    bar.set_ticks(list(ticks), labels=list(ticks.values()))
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    return bar
 
 
 # ---- matrices over words, with a bracket along two sides for every topic
@@ -100,16 +105,16 @@ def brackets(topic: np.ndarray, edge: np.ndarray) -> list[Bracket]:
     return [Bracket(*one) for one in found if one[0] >= 0]
 
 
-def spread(matrix: np.ndarray, quantile: float = 0.98) -> float:
-    """Where colors saturate: a high quantile of |entry| off the diagonal, which a strong diagonal does not move."""
-    off = matrix[~np.eye(len(matrix), dtype=bool)] if matrix.shape[0] == matrix.shape[1] else matrix.ravel()
-    known = np.abs(off[np.isfinite(off)])
-    return max(float(np.quantile(known, quantile)), 1e-12) if known.size else 1.0
+def spread(matrix: np.ndarray) -> float:
+    """Where colors of a square matrix saturate: 98 % of |entry| off the diagonal, which may be larger, are below."""
+    off = np.abs(matrix[~np.eye(len(matrix), dtype=bool)])
+    known = off[np.isfinite(off)]
+    return max(float(np.quantile(known, 0.98)), 1e-12) if known.size else 1.0
 
 
 def block_map(
     axes: Axes, matrix: np.ndarray, topics: Sequence[Bracket], *, limit: float | None = None, bar: bool = True
-) -> ScalarMappable:
+) -> None:
     """A square matrix in colors symmetric about 0, with its topics in brackets above and to the left.
 
     limit: |entry| at which colors saturate, `spread` unless given; the color bar has arrows where entries lie beyond.
@@ -122,28 +127,22 @@ def block_map(
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_linewidth(0.4)
-    step = -(-len(topics) // _MOST_LABELS)
+    above, left = axes.get_xaxis_transform(), axes.get_yaxis_transform()
+    line: dict[str, Any] = {"color": "#333333", "lw": 0.7, "clip_on": False, "solid_joinstyle": "miter"}
     for place, one in enumerate(topics):
-        _draw_bracket(axes, one, label=place % step == 0)
+        gap = min(0.15, (one.end - one.begin) / 8)
+        begin, end = one.begin - 0.5 + gap, one.end - 0.5 - gap  # the first cell begins at -0.5
+        along, outside = [begin, begin, end, end], np.array([1.01, 1.03, 1.03, 1.01])
+        axes.plot(along, outside, transform=above, **line)
+        axes.plot(1 - outside, along, transform=left, **line)
+        if place % -(-len(topics) // _MOST_LABELS) == 0:
+            middle = (begin + end) / 2
+            axes.text(middle, 1.045, str(one.topic), transform=above, ha="center", va="bottom", fontsize="x-small")
+            axes.text(-0.045, middle, str(one.topic), transform=left, ha="right", va="center", fontsize="x-small")
     if bar:
-        known = matrix[np.isfinite(matrix)]
-        inset = axes.inset_axes((1.04, 0.0, 0.05, 1.0))
-        color_bar = axes.figure.colorbar(drawn, cax=inset, extend=_arrows(known, -limit, limit))
-        color_bar.set_ticks([-limit, 0.0, limit], labels=[f"{-limit:.2g}", "0", f"{limit:.2g}"])
+        ticks = {-limit: f"{-limit:.2g}", 0.0: "0", limit: f"{limit:.2g}"}
+        color_bar = _color_bar(axes, drawn, matrix, ticks, cax=axes.inset_axes((1.04, 0.0, 0.05, 1.0)))
         color_bar.ax.tick_params(length=2)
-    return drawn
-
-
-def binned(matrix: np.ndarray, most: int = MOST_BINS) -> np.ndarray:
-    """float64 [bin, bin]: means of the blocks of a matrix; NaN where a block holds NaN; the same where it is small."""
-    rows, columns = (bin_edges(size, most) for size in matrix.shape)
-    sums = np.add.reduceat(np.add.reduceat(matrix.astype(np.float64), rows[:-1], axis=0), columns[:-1], axis=1)
-    return np.asarray(sums / (np.diff(rows)[:, None] * np.diff(columns)[None, :]))
-
-
-def bin_edges(size: int, most: int = MOST_BINS) -> np.ndarray:
-    """int64 [bin + 1]: bounds of at most `most` bins over `size` cells, as equal as whole numbers allow."""
-    return np.linspace(0, size, min(size, most) + 1).round().astype(np.int64)
 
 
 def matrix_cells(
@@ -154,100 +153,62 @@ def matrix_cells(
     names: Sequence[str] | None = None,
     prefix: str = "",
 ) -> Cells:
-    """What a page says of the entries of a `block_map`, the last state drawn; at most `MOST_BINS` along a side.
+    """What a page says of the entries of a `block_map`, the last state drawn.
 
+    Larger matrices are shown as means over bins, at most `MOST_BINS` along a side, as equal as whole numbers allow.
     names: of rows and columns, unless given their numbers. prefix: of the states, which are moments along a slider.
     """
-    values = {name: binned(matrix) for name, matrix in states.items()}
-    last = list(values)[-1]
-    names = [str(begin) for begin in bin_edges(len(states[last]))[:-1]] if names is None else names
-    norm = Normalize(-limit, limit)
-    colors, caption = mpl.colormaps[DIVERGING], f"{prefix}{{state}}"
-    return Cells(values, last, names, names, text, norm, colors, prefix, slider=bool(prefix), caption=caption)
-
-
-def _draw_bracket(axes: Axes, one: Bracket, *, label: bool) -> None:
-    gap = min(0.15, (one.end - one.begin) / 8)
-    begin, end = one.begin - 0.5 + gap, one.end - 0.5 - gap  # the first cell begins at -0.5
-    along, outside = [begin, begin, end, end], [1.01, 1.03, 1.03, 1.01]
-    style: dict[str, Any] = {"color": "#333333", "lw": 0.7, "clip_on": False, "solid_joinstyle": "miter"}
-    above = blended_transform_factory(axes.transData, axes.transAxes)
-    left = blended_transform_factory(axes.transAxes, axes.transData)
-    axes.plot(along, outside, transform=above, **style)
-    axes.plot([1 - place for place in outside], along, transform=left, **style)
-    if label:
-        middle = (begin + end) / 2
-        axes.text(middle, 1.045, str(one.topic), transform=above, ha="center", va="bottom", fontsize="x-small")
-        axes.text(-0.045, middle, str(one.topic), transform=left, ha="right", va="center", fontsize="x-small")
+    last, size = list(states)[-1], len(next(iter(states.values())))
+    edges = np.linspace(0, size, min(size, MOST_BINS) + 1).round().astype(np.int64)
+    begins, widths = edges[:-1], np.diff(edges)
+    values = {
+        name: np.add.reduceat(np.add.reduceat(matrix.astype(np.float64), begins, axis=0), begins, axis=1)
+        / np.outer(widths, widths)
+        for name, matrix in states.items()
+    }
+    names = [str(begin) for begin in begins] if names is None else names
+    norm, colors = Normalize(-limit, limit), mpl.colormaps[DIVERGING]
+    return Cells(values, last, names, names, text, norm, colors, prefix, bool(prefix), caption=f"{prefix}{{state}}")
 
 
 # ---- maps of layers × heads
 
 # Layers and heads above which the numbers in the cells could no longer be read.
-MAX_ANNOTATED = (32, 20)
+_MAX_ANNOTATED = (32, 20)
 
 
-def map_size(shape: tuple[int, int], columns: Columns | None) -> tuple[bool, float, tuple[float, float]]:
-    """Whether the cells of a layer × head map hold numbers, the size of letters in points, and that of the figure.
-
-    Raises:
-        InputError: another name of a width.
-    """
-    annotated = shape[0] <= MAX_ANNOTATED[0] and shape[1] <= MAX_ANNOTATED[1]
-    if check_columns(columns) is None:
-        cell = (0.56, 0.32) if annotated else (0.13, 0.13)
-        return annotated, 8.0, (max(shape[1] * cell[0] + 1.9, 4.6), max(shape[0] * cell[1] + 1.5, 2.4))
-    width = WIDTHS[columns or "double"]
-    cell_width = (width - 1.35) / shape[1]
-    size = (width, max(shape[0] * min(0.26, 1.2 * cell_width) + 1.0, 1.6))
-    return annotated and cell_width >= 0.36, 6.0, size
-
-
-def _head_figure(
-    values: np.ndarray,
-    norm: Normalize,
-    texts: Sequence[str],
-    *,
-    title: str,
-    ticks: Mapping[float, str],
-    bar: str,
-    layers: Sequence[object],
-    heads: Sequence[object],
-    columns: Columns | None,
-) -> PaperFigure:
-    """The drawing that every map of layers × heads is. values [layer, head]; ticks: of the color bar, whose title is
-    `bar`; texts: of the cells, written where they can be read."""
-    annotated, letters, size = map_size((len(layers), len(heads)), columns)
-    with mpl.rc_context(STYLE):
-        figure = PaperFigure(figsize=size, layout="constrained")
+def _head_figure(cells: Cells, *, title: str, ticks: Mapping[float, str], columns: Columns | None) -> PaperFigure:
+    """The drawing that every map of layers × heads is; ticks: of the color bar, whose title is the cells' caption."""
+    layers, heads = len(cells.rows), len(cells.columns)
+    annotated, letters = layers <= _MAX_ANNOTATED[0] and heads <= _MAX_ANNOTATED[1], 6.0
+    if columns is None:  # as large as the numbers in the cells need
+        cell, letters = (0.56, 0.32) if annotated else (0.13, 0.13), 8.0
+        width, height = max(heads * cell[0] + 1.9, 4.6), max(layers * cell[1] + 1.5, 2.4)
+    else:
+        width = WIDTHS.get(columns, 0.0)
+        across = (width - 1.35) / heads
+        annotated = annotated and across >= 0.36
+        height = max(layers * min(0.26, 1.2 * across) + 1.0, 1.6)
+    with paper_figure(columns, height, width) as figure:
         axes = figure.add_subplot()
         axes.patch.set(facecolor="#f2f2f2", edgecolor="#8a8a8a", hatch="////")
-        low, high = float(norm.vmin or 0.0), float(norm.vmax or 0.0)
-        shown = np.clip(values, low, high)
-        drawn = draw_cells(axes, shown, norm, DIVERGING)
+        values = cells.states[cells.shown]
+        shown = np.clip(values, cells.norm.vmin, cells.norm.vmax)
+        drawn = draw_cells(axes, shown, cells.norm, DIVERGING)
         axes.set(xlabel="head", ylabel="layer")
-        for axis, names in ((axes.xaxis, heads), (axes.yaxis, layers)):
+        for axis, names in ((axes.xaxis, cells.columns), (axes.yaxis, cells.rows)):
             # Some 16 names where cells are too small for numbers.
             step = 1 if annotated else max(1, math.ceil(len(names) / 16))
-            axis.set_ticks(range(0, len(names), step), [f"{name}" for name in names[::step]])
+            axis.set_ticks(range(0, len(names), step), names[::step])
             axis.set_tick_params(length=0)
-        room = 1e-9 * abs(high)
-        extend = _arrows(values[np.isfinite(values)], low - room * abs(low), high + room)
-        color_bar = figure.colorbar(drawn, ax=axes, extend=extend, aspect=15, pad=0.02)
-        color_bar.set_ticks(list(ticks), labels=list(ticks.values()))
-        color_bar.ax.yaxis.set_minor_locator(NullLocator())
-        color_bar.ax.tick_params(labelsize=letters)
-        color_bar.set_label(bar, fontsize=letters)
-        color_bar.ax.yaxis.label.set_gid(STATE)
+        bar = _color_bar(axes, drawn, values, ticks, ax=axes, aspect=15, pad=0.02)
+        bar.ax.tick_params(labelsize=letters)
+        bar.set_label(cells.caption.replace("{state}", cells.shown), fontsize=letters)
+        bar.ax.yaxis.label.set_gid(STATE)
         if annotated:
-            write_cells(axes, drawn, shown, texts, letters)
-        lines = textwrap.wrap(title, int(size[0] * (9.5 if columns is None else 13)))
+            write_cells(axes, drawn, shown, cells.letters[cells.shown], letters)
         # parse_math off: a model's name may hold dollar signs.
-        axes.set_title("\n".join(lines), fontsize=10 if columns is None else 7.5, loc="left", parse_math=False)
-        if columns is not None:
-            axes.tick_params(labelsize=6.5)
-            for label in (axes.xaxis.label, axes.yaxis.label):
-                label.set_fontsize(7)
+        axes.set_title("\n".join(textwrap.wrap(title, int(12 * width))), parse_math=False)
     return figure
 
 
@@ -263,7 +224,7 @@ def head_map(
     *,
     part: str,
     threshold: float | None,
-    title: str | None = None,
+    title: str = "Same-topic / different-topic attention",
     columns: Columns | None = None,
     limit: float | None = None,
 ) -> PaperFigure:
@@ -284,82 +245,52 @@ def head_map(
         raise InputError("no heads to draw", received=(part, threshold), expected=f"one of {known}")
     column = ratio_column(chosen)
     names = [name for name in RATIOS if f"{name}_se" in chosen and bool(chosen[name].notna().any())]
-    names = list(dict.fromkeys([column, *names]))
-    values, errors = ({name: _grid(chosen, f"{name}{end}") for name in names} for end in ("", "_se"))
-    letters = {name: _ratio_letters(values[name], errors[name]) for name in names}
-    limit = saturation(values[column]) if limit is None else limit
-    norm = LogNorm(1 / limit, limit, clip=False)
-    # Marks close to 1 would run into each other on a bar that reaches far.
-    far, near = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16), (1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2)
-    ticks = {float(t): f"{t:.3g}" for t in (far if limit > 2.5 else near) if 1 / limit <= t <= limit}
-    caption = "{state}; 1 = no difference (log scale)"
-    text = title if title is not None else "Same-topic / different-topic attention"
-    shape = values[column].shape
-    figure = _head_figure(
-        values[column],
-        norm,
-        letters[column],
-        title=f"{text} ({part}, θ = {threshold_label(threshold)})",
-        ticks=ticks,
-        bar=caption.replace("{state}", RATIOS[column].label),
-        layers=range(shape[0]),
-        heads=range(shape[1]),
-        columns=columns,
-    )
-    pairs = _pair_words(chosen, shape)
-    label = {name: RATIOS[name].label for name in names}
-    figure.cells = Cells(
-        states={label[name]: values[name] for name in names},
-        shown=label[column],
+    shape = int(chosen["layer"].max()) + 1, int(chosen["head"].max()) + 1
+    # A row for every cell, empty where the head was not read.
+    every = chosen.set_index(["layer", "head"]).reindex(pd.MultiIndex.from_product([range(shape[0]), range(shape[1])]))
+    read = every["part"].notna()
+    rows = every.to_dict(orient="records")
+    states, said, letters = {}, {}, {}
+    for name in dict.fromkeys([column, *names]):
+        label, ratios = RATIOS[name].label, [(row[name], row[f"{name}_se"]) for row in rows]
+        states[label] = every[name].to_numpy(float).reshape(shape)
+        letters[label] = [_letters(ratio, error) for ratio, error in ratios]
+        texts = [f"\nratio {number(ratio)} ± {number(error)}" for ratio, error in ratios]
+        said[label] = np.where(read, texts, "").tolist()
+    pairs = [
+        f"mean of same-topic pairs {number(row['mean_same'], 4)}, n = {count(row['pairs_same'])}"
+        f"\nmean of different-topic pairs {number(row['mean_different'], 4)}, n = {count(row['pairs_different'])}"
+        for row in rows
+    ]
+    shown = RATIOS[column].label
+    limit = saturation(states[shown]) if limit is None else limit
+    cells = Cells(
+        states=states,
+        shown=shown,
         rows=[str(layer) for layer in range(shape[0])],
         columns=[str(head) for head in range(shape[1])],
         text="layer {row}, head {column}{value}\n{more}",
-        norm=norm,
+        norm=LogNorm(1 / limit, limit, clip=False),
         colors=mpl.colormaps[DIVERGING],
         prefix="ratio: ",
-        said={label[name]: _ratio_words(values[name], errors[name], pairs) for name in names},
-        letters={label[name]: letters[name] for name in names},
-        more=pairs,
-        caption=caption,
+        said=said,
+        letters=letters,
+        more=np.where(read, pairs, "not read").tolist(),
+        caption="{state}; 1 = no difference (log scale)",
     )
+    # Marks close to 1 would run into each other on a bar that reaches far.
+    far, near = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16), (1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2)
+    ticks = {float(t): f"{t:.3g}" for t in (far if limit > 2.5 else near) if 1 / limit <= t <= limit}
+    title = f"{title} ({part}, θ\u00a0=\u00a0{threshold_label(threshold)})"
+    figure = _head_figure(cells, title=title, ticks=ticks, columns=columns)
+    figure.cells = cells
     return figure
 
 
-def _grid(chosen: pd.DataFrame, column: str) -> np.ndarray:
-    """A column of a head table as float64 [layer, head], NaN where there is no row."""
-    values = np.full((int(chosen["layer"].max()) + 1, int(chosen["head"].max()) + 1), math.nan)
-    values[chosen["layer"].to_numpy(dtype=int), chosen["head"].to_numpy(dtype=int)] = chosen[column].to_numpy(float)
-    return values
-
-
-def _ratio_letters(values: np.ndarray, errors: np.ndarray) -> list[str]:
-    """What stands in each cell: the ratio, in brackets where 1 lies within its error, nothing where there is none."""
-    texts = []
-    for value, error in zip(values.ravel().tolist(), errors.ravel().tolist(), strict=True):
-        shown = f"{value:.2f}" if value < 99.5 else f"{value:.0f}"
-        unsure = not abs(value - 1) > 1.96 * error
-        texts.append("" if not math.isfinite(value) else f"({shown})" if unsure else shown)
-    return texts
-
-
-def _ratio_words(values: np.ndarray, errors: np.ndarray, pairs: Sequence[str]) -> list[str]:
-    """The ratio of each head and its error; nothing for a head that was not read."""
-    found = zip(values.ravel().tolist(), errors.ravel().tolist(), pairs, strict=True)
-    return ["" if said == _NOT_READ else f"\nratio {number(value)} ± {number(error)}" for value, error, said in found]
-
-
-_NOT_READ = "not read"
-
-
-def _pair_words(chosen: pd.DataFrame, shape: tuple[int, ...]) -> list[str]:
-    """The means and the pairs of each head; that a head was not read where the table has none."""
-    texts = [_NOT_READ] * (shape[0] * shape[1])
-    for row in chosen.to_dict(orient="records"):
-        texts[int(row["layer"]) * shape[1] + int(row["head"])] = (
-            f"mean of same-topic pairs {number(row['mean_same'], 4)}, n = {count(row['pairs_same'])}"
-            f"\nmean of different-topic pairs {number(row['mean_different'], 4)}, n = {count(row['pairs_different'])}"
-        )
-    return texts
+def _letters(ratio: float, error: float) -> str:
+    """What stands in a cell: the ratio, in brackets where 1 lies within its error, nothing where there is none."""
+    shown = "" if not math.isfinite(ratio) else f"{ratio:.2f}" if ratio < 99.5 else f"{ratio:.0f}"
+    return f"({shown})" if shown and not abs(ratio - 1) > 1.96 * error else shown
 
 
 _UNSURE = 4.0
@@ -391,18 +322,19 @@ def circuit_map(
     z = chosen.pivot_table(index="layer", columns="head", values=column, aggfunc="mean", dropna=False)
     values = z.to_numpy(dtype=float)
     limit = max(float(np.nanmax(np.abs(values), initial=0.0)), 2 * _UNSURE)
+    cells = Cells(
+        states={"z": values},
+        shown="z",
+        rows=[str(layer) for layer in z.index],
+        columns=[str(head) for head in z.columns],
+        text="",
+        norm=SymLogNorm(linthresh=_UNSURE, linscale=0.5, vmin=-limit, vmax=limit, base=10),
+        colors=mpl.colormaps[DIVERGING],
+        letters={"z": ["" if np.isnan(v) else f"{v:.1f}" if abs(v) < 9.95 else f"{v:.0f}" for v in values.ravel()]},
+        caption="{state} (0 = no difference)",
+    )
     marks = [m for m in (-100, -30, -10, -_UNSURE, 0, _UNSURE, 10, 30, 100) if abs(m) <= limit]
-    known_z = [value if math.isfinite(value) else None for value in values.ravel().tolist()]
     banded = ", within frequency bands" if column == "z_banded" else ""
     title = f"{name}: {circuit} circuit, same-topic minus different-topic words, z{banded}"
-    return _head_figure(
-        values,
-        SymLogNorm(linthresh=_UNSURE, linscale=0.5, vmin=-limit, vmax=limit, base=10),
-        ["" if v is None else f"{v:.1f}" if abs(v) < 9.95 else f"{v:.0f}" for v in known_z],
-        title=f"{title} ({part}, {place}, θ = {threshold_label(threshold)})",
-        ticks={float(m): f"{m:g}" for m in marks},
-        bar="z (0 = no difference)",
-        layers=list(z.index),
-        heads=list(z.columns),
-        columns=columns,
-    )
+    title = f"{title} ({part}, {place}, θ\u00a0=\u00a0{threshold_label(threshold)})"
+    return _head_figure(cells, title=title, ticks={float(m): f"{m:g}" for m in marks}, columns=columns)

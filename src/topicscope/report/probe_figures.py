@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,19 +12,18 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from topicscope.errors import InputError
 from topicscope.records import select
-from topicscope.report.heatmaps import Bracket, block_map, brackets, matrix_cells, spread
+from topicscope.report.heatmaps import block_map, brackets, matrix_cells, spread
 from topicscope.report.labels import CONTROL, GREY, PAIRS, PAPER, PROFILE, RANDOM, RANDOM_MEAN, RATIOS
 from topicscope.report.style import (
     LINES,
-    STYLE,
-    WIDTHS,
+    REFERENCE,
     Columns,
     Drawn,
     PaperFigure,
-    check_columns,
+    name_rows,
     paper_figure,
+    shared_legend,
     show_values,
-    style,
     tidy,
 )
 from topicscope.report.tables import ratio_column, threshold_label
@@ -48,25 +46,17 @@ def ratio_figure(table: pd.DataFrame, *, columns: Columns | None = None) -> Pape
         raise InputError("no measured rows to draw", received=f"{len(table)} rows", expected='source "measured"')
     parts = list(dict.fromkeys(measured["part"]))
     paper = table[(table["source"] == "paper") & (table["model"] == "BERT")]
-    with mpl.rc_context(STYLE if columns is None else style(columns)):
-        width = max(6.4, 3.4 * len(parts)) if check_columns(columns) is None else WIDTHS[columns or "double"]
-        figure = PaperFigure(figsize=(width, 4.0 if columns is None else 3.0), layout="constrained")
+    with paper_figure(columns, 3.6 if columns is None else 3.0, max(6.4, 3.4 * len(parts))) as figure:
         panels = np.atleast_1d(figure.subplots(1, len(parts), sharey=True))
-        legend: dict[str, Any] = {}
         for axes, part in zip(panels, parts, strict=True):
             rows = measured[measured["part"] == part]
             _draw_ratios(axes, rows, paper if part == "encoder" else paper.iloc[:0])
-            axes.set_title(part, fontsize=10 if columns is None else None, loc="center")
-            legend |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+            axes.set_title(part, loc="center")
+            if bool(rows["threshold"].notna().any()):
+                room = figure.get_figwidth() / len(parts) > 3  # inches
+                axes.set_xlabel("threshold θ" + (" (share of the vocabulary kept per topic)" if room else ""))
         panels[0].set_ylabel("same-topic / different-topic attention")
-        figure.legend(
-            legend.values(),
-            legend.keys(),
-            loc="outside lower center",
-            ncols=3 if width > 5 else 2,
-            fontsize=8 if width > 5 else 6.5,
-            frameon=False,
-        )
+        shared_legend(figure, 2 if columns == "single" else 3)
     return figure
 
 
@@ -74,7 +64,7 @@ def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame) -> None:
     shown = [(name, ratio) for name, ratio in RATIOS.items() if name in rows and bool(rows[name].notna().any())]
     control = f"control_{ratio_column(rows)}"
     labels = [threshold_label(float(t)) for t in rows["threshold"]]
-    axes.axhline(1.0, color="#555555", lw=0.8, ls="--", label="no difference")
+    axes.axhline(1.0, **REFERENCE, label="no difference")
     for place, (_, row) in enumerate(rows.iterrows()):
         low, high, mean = (float(row.get(f"{control}{end}", math.nan)) for end in ("_low", "_high", ""))
         if math.isfinite(low):
@@ -101,10 +91,6 @@ def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame) -> None:
         show_values(axes, places, values, texts)
     axes.set_xticks(range(len(rows)), labels)
     axes.set_xlim(-0.55, len(rows) - 0.45)
-    if bool(rows["threshold"].notna().any()):
-        axes.set_xlabel(
-            "threshold θ (share of the vocabulary kept per topic)", fontsize=min(8.0, mpl.rcParams["font.size"])
-        )
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     tidy(axes, grid="y")
@@ -121,7 +107,16 @@ def controls(
     measured = select(rows[(rows["source"] == "measured") & (rows["part"] == part)], threshold)
     _need(len(measured), "ratios", (part, threshold))
     random = select(controls[controls["part"] == part], threshold) if len(controls) else controls
-    data = pd.DataFrame([*_measured(measured.iloc[0]), *_random(random)])
+    data = pd.DataFrame(
+        [
+            {"measure": name, "source": source, "control_seed": row.get("control_seed"), "value": row[name]}
+            | {end: row.get(f"{name}_{end}", math.nan) if source == "measured" else math.nan for end in ("low", "high")}
+            for source, table in (("measured", measured.iloc[:1]), ("control", random))
+            for row in table.to_dict(orient="records")
+            for name in RATIOS
+            if pd.notna(row.get(name))
+        ]
+    )
     names = list(dict.fromkeys(data["measure"][data["source"] == "measured"]))
     with paper_figure(columns, 1.1 + 0.28 * len(names)) as figure:
         # One column has no room for the enlarged panel.
@@ -132,41 +127,21 @@ def controls(
             one = data[data["measure"] == name]
             row = one[one["source"] == "measured"].iloc[0]
             half = np.nan_to_num([[row["value"] - row["low"]], [row["high"] - row["value"]]])
-            left.errorbar(row["value"], place, xerr=half, fmt="o", ms=4, capsize=2.5, lw=1.1, color=LINES[0][0])
+            style = {"fmt": "o", "ms": 4, "capsize": 2.5, "lw": 1.1, "color": LINES[0][0]}
+            left.errorbar(row["value"], place, xerr=half, label="measured, 95% CI", **style)
             values = one["value"][one["source"] == "control"].to_numpy(dtype=float)
             for axes in panels:
-                axes.plot(values, np.full(len(values), place), "|", color=RANDOM, ms=8, mew=1.0)
+                axes.plot(values, np.full(len(values), place), "|", color=RANDOM, ms=8, mew=1.0, label=CONTROL)
         for axes in panels:
-            axes.axvline(1.0, color="#555555", lw=0.8, ls="--")
+            axes.axvline(1.0, **REFERENCE)
             axes.locator_params(axis="x", nbins=4)
             axes.ticklabel_format(axis="x", useOffset=False)
-            tidy(axes, grid="x")
-        left.set(ylim=(len(names) - 0.5, -0.5), xlabel="attention ratio")
-        left.set_yticks(range(len(names)), [RATIOS[name].label for name in names])
+            name_rows(axes, [RATIOS[name].label for name in names])
+        left.set_xlabel("attention ratio")
         for axes in panels[1:]:
             axes.set_title(f"{CONTROL} alone")
-        handles = [left.plot([], [], "o", ms=4, color=LINES[0][0])[0], left.plot([], [], "|", ms=8, color=RANDOM)[0]]
-        figure.legend(handles, ["measured, 95% CI", CONTROL], loc="outside lower center", ncols=2)
+        shared_legend(figure, 2)
     return data, figure
-
-
-def _measured(row: pd.Series) -> list[dict[str, Any]]:
-    return [
-        {"measure": name, "source": "measured", "control_seed": None, "value": row[name]}
-        | {end: row.get(f"{name}_{end}", math.nan) for end in ("low", "high")}
-        for name in RATIOS
-        if name in row and pd.notna(row[name])
-    ]
-
-
-def _random(random: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {"measure": name, "source": "control", "control_seed": int(row["control_seed"]), "value": row[name]}
-        | {"low": math.nan, "high": math.nan}
-        for _, row in random.iterrows()
-        for name in RATIOS
-        if name in row and pd.notna(row[name])
-    ]
 
 
 def coverage(counts: Mapping[str, Any], *, part: str, threshold: float | None, columns: Columns | None = None) -> Drawn:
@@ -175,47 +150,37 @@ def coverage(counts: Mapping[str, Any], *, part: str, threshold: float | None, c
     counts: `ProbeResult.coverage`. Data: step, kind ("text" or "pairs"), count.
     """
     text, words = counts.get("text", {}), counts.get("alignment", {})
-    steps = [
-        ("documents", "text", text.get("documents")),
-        ("documents read", "text", text.get("documents_kept")),
-        ("units of text", "text", text.get("units")),
-        ("units read", "text", text.get("units_kept")),
-        ("words in them", "text", words.get("words")),
-        ("words that are one token", "text", words.get("found")),
+    steps: list[tuple[str, str, Any, Any]] = [  # the last: what it is a part of
+        ("documents", "text", text.get("documents"), None),
+        ("documents read", "text", text.get("documents_kept"), text.get("documents")),
+        ("units of text", "text", text.get("units"), None),
+        ("units read", "text", text.get("units_kept"), text.get("units")),
+        ("words in them", "text", words.get("words"), None),
+        ("words that are one token", "text", words.get("found"), words.get("words")),
     ]
     pairs = pd.DataFrame(counts.get("pairs", []))
     if len(pairs):
         pairs = select(pairs[pairs["part"] == part].assign(threshold=pairs["threshold"].astype(float)), threshold)
-        steps += [(f"pairs: {label}", "pairs", pairs[name].mean()) for name, label in PAIRS.items()]
-    data = pd.DataFrame([s for s in steps if s[2] is not None], columns=["step", "kind", "count"])
+        steps += [(f"pairs: {label}", "pairs", pairs[name].mean(), None) for name, label in PAIRS.items()]
+    steps = [step for step in steps if step[2] is not None]
+    data = pd.DataFrame([step[:3] for step in steps], columns=["step", "kind", "count"])
     _need(len(data), "coverage", "no counts")
     with paper_figure(columns, 0.6 + 0.24 * len(data)) as figure:
         axes = figure.subplots()
+        values = data["count"].to_numpy(dtype=float)
         colors = [LINES[0][0] if kind == "text" else LINES[1][0] for kind in data["kind"]]
         hatches = ["" if kind == "text" else "////" for kind in data["kind"]]
-        values = data["count"].to_numpy(dtype=float)
         bars = axes.barh(range(len(data)), values, color=colors, hatch=hatches, edgecolor="white", lw=0, log=True)
-        for bar, (place, row) in zip(bars, data.iterrows(), strict=True):
-            axes.annotate(
-                f"{row['count']:,.0f}", (max(row["count"], 1), place), (3, 0), textcoords="offset points", va="center"
-            )
-            figure.mark(bar, f"{row['step']}: {row['count']:,.0f}{_share(steps, row['step'])}")
-        axes.set(ylim=(len(data) - 0.4, -0.6), xlim=(0.8, max(values.max(), 1) * 8))
-        axes.set_yticks(range(len(data)), data["step"])
-        axes.xaxis.set_major_locator(FixedLocator([10.0**k for k in range(int(np.log10(max(values.max(), 1))) + 1)]))
+        for place, (bar, (name, _, found, whole)) in enumerate(zip(bars, steps, strict=True)):
+            axes.annotate(f"{found:,.0f}", (max(found, 1), place), (3, 0), textcoords="offset points", va="center")
+            figure.mark(bar, f"{name}: {found:,.0f}" + (f" of {whole:,.0f} ({found / whole:.1%})" if whole else ""))
+        most = max(values.max(), 1)
+        axes.set_xlim(0.8, most * 8)
+        axes.xaxis.set_major_locator(FixedLocator([10.0**k for k in range(int(np.log10(most)) + 1)]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
         axes.minorticks_off()
-        axes.tick_params(axis="y", length=0)
-        tidy(axes, grid="x")
+        name_rows(axes, data["step"].tolist())
     return data, figure
-
-
-def _share(steps: list[tuple[str, str, Any]], step: str) -> str:
-    """How much a step kept of the one before it, where it is a part of that one."""
-    names = [name for name, *_ in steps]
-    kept, whole = steps[names.index(step)][2], steps[names.index(step) - 1][2]
-    parts = ("documents read", "units read", "words that are one token")
-    return f" of {whole:,.0f} ({kept / whole:.1%})" if step in parts and whole else ""
 
 
 def profile(
@@ -232,29 +197,19 @@ def profile(
     one = chosen[(chosen["layer"] == layer) & (chosen["head"] == head)]
     names = [name for name in SHARES if name in chosen and bool(chosen[name].notna().any())]
     _need(len(one) and len(names), "profile", (part, threshold, layer, head))
-    spread = chosen[names].agg(["min", "median", "max"])
-    data = pd.DataFrame(
-        {
-            "quantity": names,
-            "value": one[names].iloc[0].to_numpy(dtype=float),
-            **{k: spread.loc[s].to_numpy(dtype=float) for k, s in zip(_SPREAD, ("min", "median", "max"), strict=True)},
-        }
-    )
+    spread = chosen[names].astype(float).agg(["min", "median", "max"]).T.to_numpy()
+    data = pd.DataFrame({"quantity": names, "value": one[names].iloc[0].to_numpy(dtype=float)})
+    data[["least", "median", "largest"]] = spread
     with paper_figure(columns, 0.8 + 0.25 * len(names)) as figure:
         axes = figure.subplots()
         places = np.arange(len(names))
         axes.hlines(places, data["least"], data["largest"], color="#c8c8c8", lw=5, label="all heads")
         axes.plot(data["median"], places, "|", color=GREY, ms=9, mew=1.4, label="their median")
         axes.plot(data["value"], places, "o", color=LINES[1][0], ms=5, label=f"layer {layer}, head {head}")
-        axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(-0.02, 1.02), xlabel="share")
-        axes.set_yticks(places, [PROFILE[name] for name in names])
-        axes.tick_params(axis="y", length=0)
-        figure.legend(loc="outside lower center", ncols=3)
-        tidy(axes, grid="x")
+        axes.set(xlim=(-0.02, 1.02), xlabel="share")
+        name_rows(axes, [PROFILE[name] for name in names])
+        shared_legend(figure, 3)
     return data, figure
-
-
-_SPREAD = ("least", "median", "largest")
 
 
 def distances(data: pd.DataFrame, columns: Columns | None = None) -> Drawn:
@@ -277,72 +232,59 @@ def distances(data: pd.DataFrame, columns: Columns | None = None) -> Drawn:
     return data, figure
 
 
-def _need(found: object, what: str, received: object) -> None:
+def _need(found: object, what: str, received: object, advice: str | None = None) -> None:
     if not found:
-        raise InputError(f"the result has no {what} to draw", received=received, expected=f"a result with {what}")
+        expected = f"a result with {what}"
+        raise InputError(f"the result has no {what} to draw", received=received, expected=expected, advice=advice)
 
 
-_KINDS = (("same", PAIRS["same_topic"]), ("different", PAIRS["different_topic"]))
-
-
-def topic_brackets(similarities: Mapping[str, np.ndarray]) -> list[Bracket]:
-    """Where each topic lies along the sides of the block matrix; similarities: the arrays of embedding_map.npz."""
-    _require(similarities)
-    size = np.diff(np.append(similarities["starts"], len(similarities["words"])))
-    return brackets(np.repeat(similarities["topics"], size), similarities["edges"])
+_OLDER = "probe again: older results lack them, and so do those without two words that are one token"
 
 
 def block_matrix(similarities: Mapping[str, np.ndarray], columns: Columns | None = None) -> Drawn:
     """Mean cosine of the input embeddings [bin, bin], words in the order of their topics, which brackets show.
 
+    similarities: the arrays of embedding_map.npz.
+
     Raises:
         InputError: the result holds no similarities.
     """
-    topics = topic_brackets(similarities)
+    _need(similarities, "similarities of embeddings", "no embedding_map.npz", _OLDER)
+    words, edges = similarities["words"], similarities["edges"]
+    topic = np.repeat(similarities["topics"], np.diff(np.append(similarities["starts"], len(words))))
     cosine = similarities["cosine"].astype(np.float64)
     with paper_figure(columns or "single", 3.1 if columns != "double" else 6.0) as figure:
         axes = figure.add_subplot()
-        block_map(axes, cosine, topics)
+        block_map(axes, cosine, brackets(topic, edges))
         axes.set_title("cosine of word embeddings, by topic", pad=18 if columns != "double" else 34)
-    text, names = "{row}\n× {column}\nmean cosine {value}", _bin_names(similarities)
+    names = [
+        f"{words[begin]}{f' … {words[end - 1]}' if end - begin > 1 else ''} (topic {topic[begin]})"
+        for begin, end in pairwise(edges.tolist())
+    ]
+    text = "{row}\n× {column}\nmean cosine {value}"
     figure.cells = matrix_cells({"cosine": cosine}, spread(cosine), text=text, names=names)
     return {"cosine": cosine, **{name: similarities[name] for name in ("words", "topics", "starts", "edges")}}, figure
-
-
-def _bin_names(similarities: Mapping[str, np.ndarray]) -> list[str]:
-    """What each bin holds: its first and last word, and the topic of the first."""
-    words = similarities["words"]
-    of_word = np.repeat(similarities["topics"], np.diff(np.append(similarities["starts"], len(words))))
-    return [
-        f"{words[begin]}{f' … {words[end - 1]}' if end - begin > 1 else ''} (topic {of_word[begin]})"
-        for begin, end in pairwise(similarities["edges"].tolist())
-    ]
-
-
-def shares(similarities: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Columns low, high (bounds of the cosine), same, different: percent of the pairs of each kind; NaN without any."""
-    _require(similarities)
-    bounds = similarities["bounds"]
-    table = pd.DataFrame({"low": bounds[:-1], "high": bounds[1:]})
-    for name, _ in _KINDS:
-        counts = similarities[name].astype(np.float64)
-        table[name] = 100 * counts / counts.sum() if counts.sum() else np.nan
-    shown = np.flatnonzero(similarities["same"] + similarities["different"])
-    return table.iloc[shown[0] : shown[-1] + 1].reset_index(drop=True)
 
 
 def similarity_histogram(similarities: Mapping[str, np.ndarray], columns: Columns | None = None) -> Drawn:
     """How the cosines of same-topic and of different-topic pairs spread, each kind as a share of its own pairs.
 
+    Data: low, high (bounds of the cosine), same, different: percent of the pairs of each kind; NaN without any.
+
     Raises:
         InputError: the result holds no similarities.
     """
-    table = shares(similarities)
+    _need(similarities, "similarities of embeddings", "no embedding_map.npz", _OLDER)
+    kinds = {"same": PAIRS["same_topic"], "different": PAIRS["different_topic"]}
+    counts = pd.DataFrame({name: similarities[name] for name in kinds}).astype(float)
+    shown = np.flatnonzero(counts.sum(axis=1))
+    bounds = pd.DataFrame({"low": similarities["bounds"][:-1], "high": similarities["bounds"][1:]})
+    table = bounds.join(100 * counts / counts.sum()).iloc[shown[0] : shown[-1] + 1].reset_index(drop=True)
     with paper_figure(columns, 2.4) as figure:
         axes = figure.add_subplot()
-        for (name, label), (color, line, _) in zip(_KINDS, LINES, strict=False):
-            said = f"{label} ({similarities[name].sum():,} pairs)"
+        for (name, label), (color, line, _) in zip(kinds.items(), LINES, strict=False):
             ends = [*table["low"], table["high"].iloc[-1]]
+            said = f"{label} ({similarities[name].sum():,} pairs)"
             axes.stairs(table[name], ends, color=color, linestyle=line, label=said, lw=1.4)
             middles, percent = (table["low"] + table["high"]) / 2, table[name].fillna(0.0)
             found = zip(middles, percent, strict=True)
@@ -352,12 +294,3 @@ def similarity_histogram(similarities: Mapping[str, np.ndarray], columns: Column
         axes.legend()
         tidy(axes)
     return table, figure
-
-
-def _require(similarities: Mapping[str, np.ndarray]) -> None:
-    if not similarities:
-        raise InputError(
-            "the result holds no similarities of embeddings",
-            expected="embedding_map.npz",
-            advice="probe again: older results lack them, and so do those without two words that are one token",
-        )

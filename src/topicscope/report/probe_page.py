@@ -1,6 +1,5 @@
 """A probe's page, `report.html`: one file that needs no network, made from the folder of a result alone."""
 
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -18,14 +17,7 @@ from topicscope.report.heatmaps import head_map
 from topicscope.report.labels import PROFILE, RATIOS
 from topicscope.report.page import Chart, downloads, render_page
 from topicscope.report.probe_figures import block_matrix, coverage, ratio_figure, similarity_histogram
-from topicscope.report.tables import (
-    MISSING,
-    interval,
-    number,
-    ratio_column,
-    significant,
-    threshold_label,
-)
+from topicscope.report.tables import MISSING, interval, number, ratio_column, significant, threshold_label
 
 _WORDS_OF_A_TOPIC = 6
 
@@ -59,11 +51,6 @@ class ProbeRecord:
         similarities = folder / "embedding_map.npz"
         return cls(record, heads, read_npz(similarities) if similarities.is_file() else {})
 
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return str(self.record["model"]["name"])
-
 
 def render_probe(probe: ProbeRecord) -> str:
     """The page of one probe. All text in it is from outside (words, names, warnings) and is escaped.
@@ -72,21 +59,22 @@ def render_probe(probe: ProbeRecord) -> str:
     """
     record, heads = probe.record, probe.heads
     headline, model, manifest, coverage = record["headline"], record["model"], record["manifest"], record["coverage"]
+    table = pd.DataFrame.from_records(record["table"])
     rows = [row for row in record["table"] if row["source"] == "measured"]
     paper = [row for row in record["table"] if row["source"] == "paper"]
-    maps = head_charts(heads, threshold=headline["threshold"], name=probe.name)
+    maps = head_charts(heads, threshold=headline["threshold"], name=model["name"])
+    choices, data = head_panel(record, heads)
+    circuits = record.get("circuits")
     return render_page(
         "probe.html.j2",
-        charts=_charts(probe, maps),
-        data={"heads-data": head_data(record, heads)},
-        maps=[chart.name.replace("-", "_") for chart in maps],
-        choices=head_choices(record, heads),
-        embedded=bool(probe.similarities),
-        similarities=_similarity_words(probe.similarities),
-        name=probe.name,
+        charts=_charts(probe, table, maps),
+        data={"heads-data": data},
+        maps=maps,
+        choices=choices,
+        similarities=probe.similarities,
+        name=model["name"],
         headline=headline["text"],
-        verdict=verdict(headline, distinct_low(headline, rows)),
-        strictest=strictest(headline, rows),
+        verdict=verdict(headline, rows),
         cards=cards(headline, paper, model["model_type"]),
         warnings=cautions(record),
         attention=tables.attention_table(rows),
@@ -95,30 +83,54 @@ def render_probe(probe: ProbeRecord) -> str:
         controls=len({row.get("control_seed") for row in record["controls"]}),
         heads=tables.heads_table(heads, headline["part"], headline["threshold"]),
         embeddings=tables.embedding_table(record["embeddings"]) if record["embeddings"] else None,
-        circuits=tables.circuit_table(record.get("circuits", []), headline["threshold"]),
+        circuits=tables.circuit_table(circuits, headline["threshold"]) if circuits else None,
         topics=tables.topics_table(record["topics"]) if record["topics"] else None,
         coherence=any("npmi" in topic for topic in record["topics"]),
         funnel=tables.funnel_table(coverage),
-        pairs=tables.pairs_table(coverage.get("pairs", [])),
+        pairs=tables.pairs_table(coverage["pairs"]) if coverage.get("pairs") else None,
         counts=tables.details("All counts", {k: v for k, v in coverage.items() if k != "pairs"}),
         ratios=[ratio for name, ratio in RATIOS.items() if any(number(row.get(name)) != MISSING for row in rows)],
         created=manifest["created"],
         command=manifest.get("command"),
-        downloads=downloads(_files(record, heads)),
-        manifest=tables.manifest_tables(manifest, "Model", model),
+        downloads=downloads(
+            {
+                "table.csv": table.to_csv(index=False),
+                "heads.csv": heads.to_csv(index=False),
+                "result.json": dump_json(record, indent=2) + "\n",
+            }
+        ),
+        manifest=tables.manifest_tables(manifest, Model=model),
     )
 
 
-def _charts(probe: ProbeRecord, maps: list[Chart]) -> list[Chart]:
-    record, headline = probe.record, probe.record["headline"]
-    frame = pd.DataFrame.from_records(record["table"])
-    numeric = [c for c in map(str, frame) if c.startswith(("threshold", "attention_", "control_"))]
-    frame[numeric] = frame[numeric].astype(float)
-    said = f"Attention ratios of {probe.name} by threshold with 95% CIs; the numbers are in the attention table."
+def _charts(probe: ProbeRecord, table: pd.DataFrame, maps: list[Chart]) -> list[Chart]:
+    """The ratios, the maps of heads, and what the record holds of embeddings and of the text."""
+    record, headline, similarities = probe.record, probe.record["headline"], probe.similarities
+    numeric = [c for c in map(str, table) if c.startswith(("threshold", "attention_", "control_"))]
+    name = record["model"]["name"]
+    said = f"Attention ratios of {name} by threshold with 95% CIs; the numbers are in the attention table."
     caption = "The ratio by threshold, with random weights and the paper beside it"
-    found = [Chart.of(ratio_figure(frame), "ratios", caption, said), *maps]
-    if probe.similarities:
-        found += _embedding_charts(probe.similarities)
+    figure = ratio_figure(table.astype(dict.fromkeys(numeric, float)))
+    found = [Chart.of(figure, "ratios", caption, said), *maps]
+    if similarities:
+        said = (
+            f"Matrix of the mean cosines of {len(similarities['words'])} words in the order of their "
+            f"{len(similarities['topics'])} topics; orange blocks along the diagonal are topics whose words are alike."
+        )
+        caption = "Which word embeddings are alike: every word by its topic"
+        found.append(Chart.of(block_matrix(similarities, "double")[1], "blocks", caption, said))
+        halves = []
+        for kind in ("same", "different"):
+            counts, middle = similarities[kind], math.nan
+            if counts.sum():  # the middle of the bar that holds the median
+                bar = int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
+                middle = similarities["bounds"][bar : bar + 2].mean()
+            halves.append(f"half of the {kind}-topic pairs are above {middle:.2f}")
+        said, caption = (
+            f"Histogram of cosines: {'; '.join(halves)}.",
+            "Similarities of same-topic and of different-topic words",
+        )
+        found.append(Chart.of(similarity_histogram(similarities)[1], "similarities", caption, said))
     try:
         counted, figure = coverage(record["coverage"], part=headline["part"], threshold=headline["threshold"])
     except InputError:  # nothing was counted
@@ -128,80 +140,7 @@ def _charts(probe: ProbeRecord, maps: list[Chart]) -> list[Chart]:
     return [*found, Chart.of(figure, "coverage", "What was read of the text", f"Counts: {said}.")]
 
 
-def _embedding_charts(similarities: Mapping[str, np.ndarray]) -> list[Chart]:
-    """The block matrix of cosines by topic, and the histogram of cosines of both kinds of pairs."""
-    blocks = (
-        f"Matrix of the mean cosines of {len(similarities['words'])} words in the order of their "
-        f"{len(similarities['topics'])} topics; orange blocks along the diagonal are topics whose words are alike."
-    )
-    halves = "; ".join(
-        f"half of the {name}-topic pairs are above {_median(similarities, name):.2f}" for name in ("same", "different")
-    )
-    caption = "Which word embeddings are alike: every word by its topic"
-    return [
-        Chart.of(block_matrix(similarities, "double")[1], "blocks", caption, blocks),
-        Chart.of(
-            similarity_histogram(similarities)[1],
-            "similarities",
-            "Similarities of same-topic and of different-topic words",
-            f"Histogram of cosines: {halves}.",
-        ),
-    ]
-
-
-def _median(similarities: Mapping[str, np.ndarray], name: str) -> float:
-    """The middle of the bar that holds the median; NaN without a pair."""
-    counts, bounds = similarities[name], similarities["bounds"]
-    if not counts.sum():
-        return float("nan")
-    bar = int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
-    return float(bounds[bar] + bounds[bar + 1]) / 2
-
-
-def _similarity_words(similarities: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """How many words are in the block matrix, how many in the histogram, how many were left out."""
-    if not similarities:
-        return {}
-    return {
-        "words": len(similarities["words"]),
-        "sampled": int(similarities["sampled_words"]),
-        "left_out": int(similarities["left_out"]),
-    }
-
-
-def _files(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, str]:
-    table = io.StringIO()
-    pd.DataFrame.from_records(record["table"]).to_csv(table, index=False)
-    files = {"table.csv": table.getvalue(), "heads.csv": heads.to_csv(index=False)}
-    return files | {"result.json": dump_json(record, indent=2) + "\n"}
-
-
 # ---- the answer in words
-
-
-def distinct_low(headline: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> float | None:
-    """About the lower limit of the ratio without repeats of one word; None where the record has none."""
-    for row in rows:
-        value, error = row.get("attention_ratio_distinct"), row.get("attention_ratio_distinct_se")
-        if (row["part"], row["threshold"]) == (headline["part"], headline["threshold"]) and None not in (value, error):
-            return float(value) - 2 * float(error)  # type: ignore[arg-type]
-    return None
-
-
-def strictest(headline: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> str:
-    """A sentence: what is left at the headline's place without repeats and with equal distances; empty if not known."""
-    name = "attention_ratio_distinct_distance_matched"
-    for row in rows:
-        limits = row.get(f"{name}_low"), row.get(f"{name}_high")
-        here = (row["part"], row["threshold"]) == _place(headline)
-        if here and headline.get("quantity") in (None, "attention_ratio") and number(row.get(name)) != MISSING:
-            within = interval(*limits)
-            return (
-                "Between different words only, with both kinds of pairs equally far apart, the ratio is "
-                f"{number(row[name])}{'' if within == MISSING else f' (95% CI {within})'}."
-            )
-    return ""
-
 
 # Below these a result says little: half of the words, so many words of a topic, documents and pairs.
 _LEAST_SHARE, _LEAST_WORDS, _LEAST_DOCUMENTS, _LEAST_PAIRS = 0.5, 3, 30, 100
@@ -221,7 +160,8 @@ def cautions(record: Mapping[str, Any]) -> list[str]:
             f"Only {found / words:.0%} of the words are one token of the model; the others were left out, and they may "
             "behave differently."
         )
-    here = [r for r in coverage.get("pairs", []) if (r["part"], r["threshold"]) == _place(headline)]
+    place = headline["part"], headline["threshold"]
+    here = [r for r in coverage.get("pairs", []) if (r["part"], r["threshold"]) == place]
     in_text = [r["words_with_topic_in_text"] for r in here if r.get("words_with_topic_in_text") is not None]
     told = any("words a topic" in warning for warning in said)
     if not told and record["topics"] and in_text and min(in_text) / len(record["topics"]) < _LEAST_WORDS:
@@ -233,10 +173,6 @@ def cautions(record: Mapping[str, Any]) -> list[str]:
     if pairs and min(pairs) < _LEAST_PAIRS:
         said.append(f"Only {min(pairs):,} pairs of different words share a topic: single words can decide the ratio.")
     return said
-
-
-def _place(headline: Mapping[str, Any]) -> tuple[Any, Any]:
-    return headline["part"], headline["threshold"]
 
 
 _VERDICTS = {
@@ -253,16 +189,29 @@ _VERDICTS = {
 }
 
 
-def verdict(headline: Mapping[str, Any], distinct_low: float | None = None) -> str:
-    """The verdict in plain words; where there is none, what the interval says, and no more than that.
+def verdict(headline: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The verdict in plain words, or what the interval says; then what is left of the headline's ratio in distinct
+    words at equal distances, where that is known and, in a causal part, not about another ratio.
 
-    distinct_low: lower limit of the ratio of distinct words; None where it is unknown or, in a causal part, about
-    another ratio than the headline's.
+    rows: the measured rows of result.json's table.
     """
-    if headline.get("verdict") in _VERDICTS:
-        return _VERDICTS[headline["verdict"]]
-    low, high = headline.get("low"), headline.get("high")
-    control = headline.get("control_high")
+    place = headline.get("part"), headline.get("threshold")
+    same = headline.get("quantity") in (None, "attention_ratio")
+    row = next((row for row in rows if same and (row["part"], row["threshold"]) == place), {})
+    said = _VERDICTS.get(headline.get("verdict", ""), "") or _interval_words(headline, row)
+    name = "attention_ratio_distinct_distance_matched"
+    if number(row.get(name)) != MISSING:
+        within = interval(row.get(f"{name}_low"), row.get(f"{name}_high"))
+        said += (
+            " Between different words only, with both kinds of pairs equally far apart, the ratio is "
+            f"{number(row[name])}{'' if within == MISSING else f' (95% CI {within})'}."
+        )
+    return said
+
+
+def _interval_words(headline: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """What the headline's interval says, and no more than that; row: the ratios at its place."""
+    low, high, control = headline.get("low"), headline.get("high"), headline.get("control_high")
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return "There is too little text for an error bar, so this is a number without a known precision."
     if low > 1 and control is not None and control >= low:
@@ -270,12 +219,8 @@ def verdict(headline: Mapping[str, Any], distinct_low: float | None = None) -> s
             "The whole interval lies above 1, but random weights reach into it: what is seen here need not come from "
             "anything the model learned."
         )
-    if (
-        low > 1
-        and distinct_low is not None
-        and distinct_low <= 1
-        and headline.get("quantity") in (None, "attention_ratio")
-    ):
+    distinct, error = row.get("attention_ratio_distinct"), row.get("attention_ratio_distinct_se")
+    if low > 1 and distinct is not None and error is not None and distinct - 2 * error <= 1:
         return (
             "The whole interval lies above 1, but not that of distinct words: repeats of one word may be the reason, "
             "not topics."
@@ -291,35 +236,34 @@ def cards(headline: Mapping[str, Any], paper: list[Mapping[str, Any]], model_typ
     """The figures that belong beside each other: measured, random weights, the paper's row of the family or of BERT."""
     corrected = headline.get("quantity", "attention_ratio") != "attention_ratio"
     part = f"{headline['part']}, θ = {threshold_label(headline['threshold'])}"
-    measured = interval(headline.get("low"), headline.get("high"))
+    control = headline.get("control_attention_ratio")
+    within = {end: interval(headline.get(f"{end}low"), headline.get(f"{end}high")) for end in ("", "control_")}
+    below = {end: "no interval" if limits == MISSING else f"95% CI {limits}" for end, limits in within.items()}
     cards = [
         {
             "name": "This model" + (" (position-corrected)" if corrected else ""),
             "value": number(headline["attention_ratio"]),
-            "below": f"95% CI {measured}" if measured != MISSING else "no interval",
+            "below": below[""],
             "where": f"{part}, {headline['documents']:,} documents",
-        }
-    ]
-    control, limits = (
-        headline.get("control_attention_ratio"),
-        (headline.get("control_low"), headline.get("control_high")),
-    )
-    cards.append(
+        },
         {
             "name": "The same model with random weights",
             "value": number(control, 4),
-            "below": f"95% CI {interval(*limits)}" if None not in limits else "no interval",
+            "below": below["control_"],
             "where": "1 is expected" if control is not None else "not measured",
-        }
-    )
+        },
+    ]
     family = [row for row in paper if str(row["model"]).lower() == model_type]
     family = family or [row for row in paper if row["model"] == "BERT"]
     if family and headline["threshold"] is not None and headline["part"] == "encoder" and not corrected:
         row = min(family, key=lambda r: abs(math.log(r["threshold"] / headline["threshold"])))
-        where = f"θ = {threshold_label(row['threshold'])}, all of Wikipedia"
-        value = number(row["attention_ratio"])
         cards.append(
-            {"name": f"{row['model']} in the paper", "value": value, "below": "published value", "where": where}
+            {
+                "name": f"{row['model']} in the paper",
+                "value": number(row["attention_ratio"]),
+                "below": "published value",
+                "where": f"θ = {threshold_label(row['threshold'])}, all of Wikipedia",
+            }
         )
     return cards
 
@@ -348,95 +292,75 @@ def head_charts(
             continue
         title = f"{name}: same-topic / different-topic attention"
         figure = head_map(heads, part=part, threshold=threshold, title=title, limit=limit)
-        caption, said = f"Every head of the {part}", _summary(chosen, part)
-        charts.append(Chart.of(figure, f"{prefix}-{part}", caption, said, part if choosable else ""))
+        said = f"Map of {chosen['layer'].nunique()} layers by {chosen['head'].nunique()} heads of the {part}. "
+        column = ratio_column(chosen)
+        values = chosen[column].dropna()
+        if len(values):
+            top = chosen.nlargest(1, column).iloc[0]
+            said += (
+                f"Ratios from {number(values.min())} to {number(values.max())}, median {number(values.median())}; "
+                f"the highest is layer {top['layer']:.0f}, head {top['head']:.0f}; "
+                f"{(values > 1).sum()} of {len(values)} are above 1."
+            )
+        chosen_part = part if choosable else ""
+        charts.append(Chart.of(figure, f"{prefix}-{part}", f"Every head of the {part}", said, chosen_part))
     return charts
 
 
-def _summary(chosen: pd.DataFrame, part: str) -> str:
-    """The map in words, for those who cannot see it."""
-    column = ratio_column(chosen)
-    values = chosen[column].dropna()
-    said = f"Map of {chosen['layer'].nunique()} layers by {chosen['head'].nunique()} heads of the {part}. "
-    if len(values):
-        top = chosen.nlargest(1, column).iloc[0]
-        said += f"Ratios from {number(values.min())} to {number(values.max())}, median {number(values.median())}; "
-        said += f"the highest is layer {top['layer']:.0f}, head {top['head']:.0f}; "
-        said += f"{(values > 1).sum()} of {len(values)} are above 1."
-    return said
+_KEY = "{part}/{layer}/{head}"
 
 
-def head_data(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, Any]:
-    """What the page's script shows of single heads: numbers beside the median of their part, and example sentences.
+def head_panel(
+    record: Mapping[str, Any], heads: pd.DataFrame
+) -> tuple[dict[str, list[tuple[str, str]]], dict[str, Any]]:
+    """The heads of each part by key and words, those with the highest ratio first; and what the page's script shows of
+    single heads: numbers beside the median of their part, and example sentences.
 
     record: result.json; heads: heads.csv. Sentences are kept once; heads name theirs by its place.
     """
-    chosen = select(heads, record["headline"]["threshold"])
     panel = {name: f"ratio, {ratio.label}" for name, ratio in RATIOS.items()}
     panel |= {
         "mean_same": "mean attention × L/100, same topic",
         "mean_different": "mean attention × L/100, different topics",
         **PROFILE,
     }
-    columns = [(name, label) for name, label in panel.items() if name in chosen and bool(chosen[name].notna().any())]
+    chosen = select(heads, record["headline"]["threshold"])
+    names = [name for name in panel if name in chosen and bool(chosen[name].notna().any())]
+    choices: dict[str, list[tuple[str, str]]] = {}
+    medians, numbers = {}, dict[str, list[float | None]]()
+    for part, of_part in chosen.groupby("part", sort=False):
+        column = ratio_column(of_part)
+        ordered = of_part.sort_values([column, "layer", "head"], ascending=[False, True, True], kind="stable")
+        rows = ordered.to_dict(orient="records")
+        words = "layer {layer}, head {head}: "
+        choices[str(part)] = [(_KEY.format_map(row), words.format_map(row) + number(row[column])) for row in rows]
+        medians[str(part)] = [significant(value) for value in of_part[names].median().tolist()]
+        numbers |= {_KEY.format_map(row): [significant(float(row[name])) for name in names] for row in rows}
     top_words = {topic["topic"]: topic["words"][:_WORDS_OF_A_TOPIC] for topic in record["topics"]}
-    sentences: list[dict[str, Any]] = []
-    place: dict[str, int] = {}
+    sentences: dict[tuple[str, str], dict[str, Any]] = {}
     examples = {}
     for example in record.get("head_examples", []):
-        key = f"{example['document_id']}\0{example['text']}"
-        if key not in place:
-            place[key] = len(sentences)
-            sentences.append(_sentence(example, top_words))
+        sentence = example["document_id"], example["text"]
+        topics = sorted({topic for word in example["words"] for topic in word["topics"]})
+        if sentence not in sentences:
+            sentences[sentence] = {
+                "document": example["document_id"],
+                "pieces": pieces(example["text"], example["words"]),
+                "topics": [[topic, ", ".join(map(str, top_words.get(topic, ())))] for topic in topics],
+            }
         pairs = [
             [pair["query_place"], pair["key_place"], pair["query"], pair["key"], significant(pair["attention"], 3)]
             for pair in example["pairs"]
         ]
-        share = significant(example["same_topic_share"], 3)
-        examples[_key(example)] = {"sentence": place[key], "pairs": pairs, "share": share}
-    names = [name for name, _ in columns]
-    parts = {
-        str(part): [significant(value) for value in rows[names].median().tolist()]
-        for part, rows in chosen.groupby("part", sort=False)
-    }
-    rows = {
-        _key(row): [None if pd.isna(row[name]) else significant(float(row[name])) for name in names]
-        for row in chosen.to_dict(orient="records")
-    }
-    return {
-        "labels": [label for _, label in columns],
-        "median": parts,
-        "heads": rows,
+        examples[_KEY.format_map(example)] = {"sentence": list(sentences).index(sentence), "pairs": pairs}
+    data = {
+        "labels": [panel[name] for name in names],
+        "median": medians,
+        "heads": numbers,
         "examples": examples,
-        "sentences": sentences,
+        "sentences": list(sentences.values()),
     }
-
-
-def head_choices(record: Mapping[str, Any], heads: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
-    """For each part its heads by key and words, those with the highest ratio first."""
-    chosen = select(heads, record["headline"]["threshold"])
-    found: dict[str, list[tuple[str, str]]] = {}
-    for part, rows in chosen.groupby("part", sort=False):
-        column = ratio_column(rows)
-        ordered = rows.sort_values([column, "layer", "head"], ascending=[False, True, True], kind="stable")
-        found[str(part)] = [
-            (_key(row), f"layer {row['layer']}, head {row['head']}: {number(row[column])}")
-            for row in ordered.to_dict(orient="records")
-        ]
-    return found
-
-
-def _key(row: Mapping[Any, Any]) -> str:
-    return f"{row['part']}/{row['layer']}/{row['head']}"
-
-
-def _sentence(example: Mapping[str, Any], top_words: Mapping[int, Sequence[str]]) -> dict[str, Any]:
-    topics = sorted({topic for word in example["words"] for topic in word["topics"]})
-    return {
-        "document": example["document_id"],
-        "pieces": pieces(example["text"], example["words"]),
-        "topics": [[topic, ", ".join(map(str, top_words.get(topic, ())))] for topic in topics],
-    }
+    return choices, data
 
 
 def pieces(text: str, words: Sequence[Mapping[str, Any]]) -> list[list[Any]]:

@@ -1,7 +1,6 @@
 """`reproduction.html`: every claim with its verdict, numbers, figure and command, on one page that needs no network."""
 
 import base64
-import math
 import shlex
 import struct
 from collections.abc import Mapping
@@ -17,10 +16,11 @@ from topicscope.report.claims_figures import claim_figure, figure_text
 from topicscope.report.forest import note_figure
 from topicscope.report.page import downloads, render_page
 from topicscope.report.reproduction_record import SCHEMA_VERSION, ReproductionRecord, Row, load_reproduction
-from topicscope.report.style import to_pdf, to_png
+from topicscope.report.style import rendered, to_png
 from topicscope.report.tables import MISSING, Table
 
 _DPI = 160
+_COLUMNS = ["claim", "criterion", "quantity", "paper", "theory", "measured", "error", "seeds", "holds"]
 _BEGIN = {"confirmed": "Yes", "partly": "In part", "not_confirmed": "Not confirmed", "not_run": "Not measured"}
 
 
@@ -38,7 +38,7 @@ def write_reproduction(folder: Path, drawn: str | None = None) -> None:
             except InputError as error:  # a damaged run must not cost the page
                 figure = note_figure(record.about(claim).get("title", claim), str(error))
             write_bytes(png, to_png(figure, _DPI))
-            write_bytes(pdf, to_pdf(figure))
+            write_bytes(pdf, rendered(figure, "pdf"))
     write_text(folder / "reproduction.html", render_reproduction(record))
 
 
@@ -46,7 +46,8 @@ def render_reproduction(record: ReproductionRecord) -> str:
     """The page. All text in it is escaped: names of models and words are from outside."""
     manifest = record.manifest
     options, chosen = manifest["options"], list(manifest["sources"])
-    rows = pd.DataFrame([{"claim": c, **_cells(row)} for c, claim in record.claims.items() for row in claim["rows"]])
+    rows = [{"claim": c, **row} for c, claim in record.claims.items() for row in claim["rows"]]
+    table = pd.DataFrame(rows, columns=_COLUMNS)
     document = {"schema_version": SCHEMA_VERSION, "kind": "reproduction", "claims": list(record.claims.values())}
     return render_page(
         "reproduction.html.j2",
@@ -57,7 +58,7 @@ def render_reproduction(record: ReproductionRecord) -> str:
         headline=headline(record),
         unfinished=[claim for claim in chosen if claim not in record.claims],
         claims=[_claim(record, claim) for claim in record.claims],
-        downloads=downloads({"claims.json": dump_json(document, indent=2), "rows.csv": rows.to_csv(index=False)}),
+        downloads=downloads({"claims.json": dump_json(document, indent=2), "rows.csv": table.to_csv(index=False)}),
         manifest=[
             tables.details("Options", options),
             tables.details("Environment", manifest["environment"]),
@@ -65,24 +66,11 @@ def render_reproduction(record: ReproductionRecord) -> str:
     )
 
 
-def _cells(row: Row) -> dict[str, Any]:
-    """What a spreadsheet needs of a row."""
-    return {
-        name: row.get(name)
-        for name in ("criterion", "quantity", "paper", "theory", "measured", "error", "seeds", "holds")
-    }
-
-
 def headline(record: ReproductionRecord) -> str:
     """How many claims came out how, in one sentence."""
     verdicts = [claim["verdict"] for claim in record.claims.values()]
-    words = [f"{verdicts.count(name)} {verdict_words(name)}" for name in _BEGIN if name in verdicts]
+    words = [f"{verdicts.count(name)} {name.replace('_', ' ')}" for name in _BEGIN if name in verdicts]
     return f"Of {len(verdicts)} claims: {', '.join(words)}." if verdicts else "No claim is finished yet."
-
-
-def verdict_words(verdict: str) -> str:
-    """A verdict as people read it: "not confirmed"."""
-    return verdict.replace("_", " ")
 
 
 def answer(claim: Mapping[str, Any], title: str) -> str:
@@ -107,30 +95,25 @@ def _claim(record: ReproductionRecord, name: str) -> dict[str, Any]:
         made.append(f"Theory: {', '.join('topicscope.theory.' + item for item in about['theory'])}.")
     if finished.get("seconds") is not None:
         made.append(f"Time: {finished['seconds']:.0f} s.")
+    options = record.manifest["options"]
+    command = ["topicscope", "reproduce", name, *(["--quick"] if options["quick"] else [])]
+    command += ["--seeds", str(options["seeds"])]
+    command += [word for model in options.get("models") or () for word in ("--models", str(model))]
     return {
         "id": name,
         "anchor": f"claim-{name}",
         "title": title,
         "where": about.get("where", ""),
         "assertion": about.get("assertion", ""),
-        "verdict": verdict_words(claim["verdict"]),
+        "verdict": claim["verdict"].replace("_", " "),
         "answer": answer(claim, title),
         "statistic": claim["statistic"],
         "rule": about.get("verdict_rule", ""),
         "made": " ".join(made),
-        "command": _command(record, name),
+        "command": shlex.join([*command, "--out", f"reproduction-{name}"]),
         "table": rows_table(claim["rows"], f"Rows of {name}"),
         "figure": _figure(record, name, title),
     }
-
-
-def _command(record: ReproductionRecord, name: str) -> str:
-    options = record.manifest["options"]
-    words = ["topicscope", "reproduce", name, *(["--quick"] if options["quick"] else [])]
-    words += ["--seeds", str(options["seeds"])]
-    for model in options.get("models") or ():
-        words += ["--models", str(model)]
-    return shlex.join([*words, "--out", f"reproduction-{name}"])
 
 
 def rows_table(rows: list[Row], caption: str) -> Table:
@@ -138,9 +121,9 @@ def rows_table(rows: list[Row], caption: str) -> Table:
     cells = [
         [
             str(row["quantity"]),
-            number(row.get("paper")),
-            number(row.get("theory")),
-            str(row.get("reason") or "not run") if row.get("measured") is None else measured_text(row),
+            _number(row.get("paper")),
+            _number(row.get("theory")),
+            str(row.get("reason") or "not run") if row.get("measured") is None else _measured(row),
             str(row["seeds"]) if row.get("seeds") else MISSING,
             {True: "yes", False: "no", None: "not judged"}[row.get("holds")],
         ]
@@ -150,15 +133,15 @@ def rows_table(rows: list[Row], caption: str) -> Table:
     return Table(caption, columns, cells, "“not judged”: shown for comparison; the verdict does not rest on it.")
 
 
-def number(value: Any, digits: int = 4) -> str:
+def _number(value: Any) -> str:
     """Four significant digits; a dash for nothing."""
-    return MISSING if value is None or math.isnan(value) else f"{float(value):.{digits}g}"
+    return MISSING if pd.isna(value) else f"{float(value):.4g}"
 
 
-def measured_text(row: Row) -> str:
+def _measured(row: Row) -> str:
     """Measured ± the half-width of its interval; "exact" numbers stand alone."""
     error = row.get("error")
-    return number(row["measured"]) + (f"\u00a0±\u00a0{error:.2g}" if error else "")
+    return _number(row["measured"]) + (f"\u00a0±\u00a0{error:.2g}" if error else "")
 
 
 def _figure(record: ReproductionRecord, name: str, title: str) -> dict[str, Any] | None:

@@ -39,14 +39,10 @@ class ReproductionRecord:
         path = self.folder / "finished" / f"{claim}.json"
         return dict(read_json(path)) if path.is_file() else {}
 
-    def evidence(self, claim: str) -> list[Any]:
-        """What a claim left in runs/, as it listed it."""
-        return list(self.finished(claim).get("evidence", []))
-
     def runs(self, claim: str) -> list[tuple[Entry, RunRecord]]:
         """The training runs of a claim, each once, in the order in which it asked for them; lost ones are left out."""
         found: dict[str, tuple[Entry, RunRecord]] = {}
-        for entry in self.evidence(claim):
+        for entry in self.finished(claim).get("evidence", []):
             path = self.folder / "runs" / entry["path"]
             if path.is_dir() and entry["path"] not in found:
                 found[entry["path"]] = (entry, RunRecord.load(path))
@@ -54,12 +50,8 @@ class ReproductionRecord:
 
     def arrays(self, claim: str) -> list[tuple[Entry, dict[str, np.ndarray]]]:
         """The arrays that a claim kept for its figure, with their labels; lost ones are left out."""
-        found: list[tuple[Entry, dict[str, np.ndarray]]] = []
-        for entry in self.evidence(claim):
-            path = self.folder / "runs" / entry["path"]
-            if path.suffix == ".npz" and path.is_file():
-                found.append((entry, read_npz(path)))
-        return found
+        entries = [(entry, self.folder / "runs" / entry["path"]) for entry in self.finished(claim).get("evidence", [])]
+        return [(entry, read_npz(path)) for entry, path in entries if path.suffix == ".npz" and path.is_file()]
 
 
 def load_reproduction(folder: Path | str) -> ReproductionRecord:

@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize
+from matplotlib.container import Container
 from matplotlib.figure import Figure
 
 from topicscope.errors import InputError
@@ -22,8 +23,6 @@ from topicscope.records import write_bytes
 from topicscope.report import labels
 
 Columns = Literal["single", "double"]
-Drawn = tuple[pd.DataFrame | dict[str, np.ndarray], Figure]
-"""What every figure of this package is: the numbers it shows, and the drawing."""
 
 WIDTHS: Mapping[Columns, float] = {"single": 3.25, "double": 6.75}  # inches
 _LETTERS: Mapping[Columns, float] = {"single": 7.0, "double": 8.0}  # points
@@ -44,6 +43,8 @@ LINES = (
     (labels.SKY, (0, (1, 1)), "P"),
 )
 DIVERGING = "PuOr_r"  # purple below, orange above: told apart with every common color blindness
+REFERENCE: dict[str, Any] = {"color": "#555555", "lw": 0.8, "ls": "--"}
+"""The line at the value that means no difference."""
 
 CELLS, STATE = "cells", "state"
 """Ids in the SVG of a map: its cells, and the words that name what they show."""
@@ -79,7 +80,7 @@ class PaperFigure(Figure):
     """A figure whose files have their fonts embedded, and no date, whichever way they are written.
 
     points: places on its axes that show a text when they are asked; marks: artists, such as bars, that do; cells: what
-    those of its one map show. Files of the figure hold none of these; a page does (see `svg`).
+    those of its one map show. Files of the figure hold none of these; a page does (see `page.inline_svg`).
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -100,45 +101,36 @@ class PaperFigure(Figure):
             super().savefig(fname, **options)
 
 
+Drawn = tuple[pd.DataFrame | dict[str, np.ndarray], PaperFigure]
+"""What every figure of this package is: the numbers it shows, and the drawing."""
+
+
 @contextmanager
-def paper_figure(columns: Columns | None, height: float) -> Iterator[PaperFigure]:
+def paper_figure(columns: Columns | None, height: float, width: float | None = None) -> Iterator[PaperFigure]:
     """An empty figure as wide as one or two columns (two unless given), inside whose block the style holds.
 
-    Raises:
-        InputError: another name of a width.
-    """
-    size = check_columns(columns) or "double"
-    with mpl.rc_context(style(size)):
-        yield PaperFigure(figsize=(WIDTHS[size], height), layout="constrained")
-
-
-def check_columns(columns: str | None) -> Columns | None:
-    """The same, or an error that names the widths there are.
+    height, width: in inches; a width holds where no columns are given.
 
     Raises:
         InputError: another name of a width.
     """
-    for known in WIDTHS:
-        if columns == known:
-            return known
-    if columns is not None:
+    size: Columns = columns or "double"
+    if size not in WIDTHS:
         raise InputError("unknown width of a figure", received=columns, expected='"single" or "double"')
-    return None
-
-
-def style(columns: Columns) -> dict[Any, Any]:
-    """Settings of matplotlib for one width: letters of 7 points in one column, of 8 in two."""
-    letters = _LETTERS[columns]
-    small = {"xtick.labelsize": letters - 0.5, "ytick.labelsize": letters - 0.5, "legend.fontsize": letters - 0.5}
+    letters = _LETTERS[size]
+    small = dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), letters - 0.5)
     same = dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize"), letters)
-    return STYLE | same | small | {"axes.linewidth": 0.6, "axes.titlelocation": "left", "legend.frameon": False}
+    quiet = {"axes.linewidth": 0.6, "axes.titlelocation": "left", "legend.frameon": False}
+    wide = WIDTHS[size] if width is None or columns is not None else width
+    with mpl.rc_context(STYLE | same | small | quiet):
+        yield PaperFigure(figsize=(wide, height), layout="constrained")
 
 
 def show_values(axes: Axes, x: Any, y: Any, texts: Sequence[str]) -> None:
-    """Let places on the axes, given in data, show a text each; figures that are no `PaperFigure` have no use for it."""
+    """Let places on the axes of a `PaperFigure`, given in data, show a text each."""
     figure = axes.get_figure(root=True)
-    if isinstance(figure, PaperFigure):
-        figure.points += [(axes, float(a), float(b), text) for a, b, text in zip(x, y, texts, strict=True)]
+    assert isinstance(figure, PaperFigure)
+    figure.points += [(axes, float(a), float(b), text) for a, b, text in zip(x, y, texts, strict=True)]
 
 
 def tidy(axes: Axes, *, grid: Literal["both", "x", "y"] = "both") -> None:
@@ -148,45 +140,60 @@ def tidy(axes: Axes, *, grid: Literal["both", "x", "y"] = "both") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def name_rows(axes: Axes, names: Sequence[str], size: float | None = None) -> None:
+    """A row for each name, the first on top and its middle at 0; size: of the names, in points."""
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), names, fontsize=size)
+    axes.tick_params(axis="y", length=0)
+    tidy(axes, grid="x")
+
+
+def shared_legend(figure: Figure, columns: int, **options: Any) -> None:
+    """What the axes of a figure name, each name once, below them all; points with errors come first."""
+    named = [pair for axes in figure.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    named.sort(key=lambda pair: not isinstance(pair[0], Container))
+    found: dict[str, Any] = {}
+    for handle, label in named:
+        found.setdefault(label, handle)
+    if found:
+        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, **options)
+
+
+def plain(text: object) -> str:
+    """Text for a figure: a dollar sign would begin mathematics."""
+    return str(text).replace("$", r"\$")
+
+
 def save(figure: Figure, path: Path | str, *, dpi: int = 300) -> Path:
     """Write a figure as PNG, PDF or SVG, by the ending of `path`; equal figures give equal files.
 
     Raises:
         InputError: another ending.
     """
-
     path = Path(path)
-    kinds = {
-        ".png": lambda: to_png(figure, dpi),
-        ".pdf": lambda: to_pdf(figure),
-        ".svg": lambda: to_svg(figure).encode(),
-    }
-    if path.suffix.lower() not in kinds:
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in _DATES:
         raise InputError("unknown kind of file", received=path.name, expected="a name that ends in .png, .pdf or .svg")
-    write_bytes(path, kinds[path.suffix.lower()]())
+    write_bytes(path, rendered(figure, kind, dpi=dpi if kind == "png" else _EMBEDDED_DPI))
     return path
 
 
 def to_png(figure: Figure, dpi: int = 160) -> bytes:
     """The figure as PNG."""
-    return _render(figure, "png", dpi)
+    return rendered(figure, "png", dpi=dpi)
 
 
-def to_svg(figure: Figure) -> str:
-    """The figure as SVG: letters drawn as shapes, no date inside, so that equal figures give equal text."""
-    return _render(figure, "svg", 200).decode("utf-8")
+# Of images inside PDF and SVG.
+_EMBEDDED_DPI = 300
+# Without a date inside, equal figures give equal files.
+_DATES = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
-def to_pdf(figure: Figure) -> bytes:
-    """The figure as PDF with its letters embedded; no date inside, so that equal figures give equal files."""
-    return _render(figure, "pdf", 300)
-
-
-def _render(figure: Figure, kind: Literal["png", "svg", "pdf"], dpi: int) -> bytes:
+def rendered(figure: Figure, kind: str, more: Mapping[str, Any] | None = None, dpi: int = _EMBEDDED_DPI) -> bytes:
+    """The figure as "png", "svg" or "pdf", with letters that are embedded or drawn as shapes; more: settings."""
     buffer = io.BytesIO()
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with mpl.rc_context(STYLE | dict(more or {})), warnings.catch_warnings():
         # A model's name may hold letters that the font lacks; a box stands for them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": None}
-        figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates[kind])
+        Figure.savefig(figure, buffer, format=kind, dpi=dpi, metadata=_DATES[kind])
     return buffer.getvalue()

@@ -3,8 +3,6 @@
 Numbers of a record become the words that a person reads; the names of the columns are those of `labels`.
 """
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,14 +54,12 @@ class Table:
 
     def csv(self) -> str:
         """The table for a spreadsheet."""
-        stream = io.StringIO()
-        csv.writer(stream, lineterminator="\n").writerows([self.columns, *self.rows])
-        return stream.getvalue()
+        return pd.DataFrame(self.rows, columns=list(self.columns)).to_csv(index=False)
 
 
 def number(value: Any, digits: int = 3) -> str:
     """A number with `digits` significant digits after the point's leading zeros; a dash for None and NaN."""
-    if _missing(value):
+    if pd.isna(value):
         return MISSING
     value = float(value)
     return f"{value:.{digits}g}" if abs(value) < 0.1 and value != 0 else f"{value:.{digits - 1}f}"
@@ -76,23 +72,26 @@ def significant(value: float, digits: int = 4) -> float | None:
 
 def count(value: Any) -> str:
     """A count with thousands apart; averages over topic seeds are rounded."""
-    return MISSING if _missing(value) else f"{float(value):,.0f}"
+    return MISSING if pd.isna(value) else f"{float(value):,.0f}"
+
+
+def percent(value: float | None) -> str:
+    """A deviation as a signed percentage, a dash for None."""
+    return MISSING if value is None else f"{100 * value:+.2f} %"
 
 
 def with_error(row: Row, name: str) -> str:
     """Value ± standard error of one column: two digits of the error, the value as exact; spaces do not break."""
     value, error = row.get(name), row.get(f"{name}_se")
-    if _missing(value) or _missing(error):
+    if pd.isna(value) or pd.isna(error):
         return number(value)
-    assert value is not None
-    assert error is not None
     decimals = _decimals(error)
     return f"{float(value):.{decimals}f}\u00a0±\u00a0{float(error):.{decimals}f}"
 
 
 def interval(low: Any, high: Any) -> str:
     """Two limits, to two digits of what lies between them."""
-    if _missing(low) or _missing(high):
+    if pd.isna(low) or pd.isna(high):
         return MISSING
     decimals = _decimals(high - low)
     return f"{float(low):.{decimals}f}\u00a0to\u00a0{float(high):.{decimals}f}"
@@ -101,10 +100,6 @@ def interval(low: Any, high: Any) -> str:
 def _decimals(size: float) -> int:
     """How many decimals show two digits of a size."""
     return min(max(1 - math.floor(math.log10(size)), 0), 7) if 0 < size < math.inf else 3
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def threshold_label(threshold: float | None) -> str:
@@ -120,13 +115,6 @@ def ratio_column(table: pd.DataFrame) -> str:
     return _CORRECTED if _CORRECTED in table and bool(table[_CORRECTED].notna().any()) else "attention_ratio"
 
 
-def _place(row: Row) -> tuple[dict[str, str], str]:
-    """Cells that name a row, and the ratio that leads in it."""
-    corrected = not _missing(row.get(_CORRECTED))
-    named = {PART: str(row["part"]), THETA: threshold_label(row["threshold"])}
-    return named, _CORRECTED if corrected else "attention_ratio"
-
-
 def attention_table(rows: Sequence[Row]) -> Table:
     """Measured ratios by part and threshold; ratios and the spread over topic seeds only where there are any.
 
@@ -134,11 +122,12 @@ def attention_table(rows: Sequence[Row]) -> Table:
     """
     cells = []
     for row in rows:
-        line, leading = _place(row)
+        leading = _CORRECTED if pd.notna(row.get(_CORRECTED)) else "attention_ratio"
+        line = {PART: str(row["part"]), THETA: threshold_label(row["threshold"])}
         line |= {ratio.label: with_error(row, name) for name, ratio in RATIOS.items()}
         line[labels.TOPIC_SD] = number(row.get("attention_ratio_topic_sd"), 2)
         low, high = row.get(f"control_{leading}_low"), row.get(f"control_{leading}_high")
-        line[labels.CONTROL_CI] = number(row.get(f"control_{leading}"), 4) if _missing(low) else interval(low, high)
+        line[labels.CONTROL_CI] = number(row.get(f"control_{leading}"), 4) if pd.isna(low) else interval(low, high)
         line[labels.PERMUTATION_P] = number(row.get("permutation_p"), 2)
         line[labels.VERDICT] = str(row.get("verdict") or MISSING).removeprefix("same-topic attention ")
         line[labels.SAME_PAIRS] = count(row.get("pairs_same"))
@@ -148,7 +137,7 @@ def attention_table(rows: Sequence[Row]) -> Table:
         "± is one standard error, clustered by document. The verdict rests on topics shuffled over words of like "
         "frequency (two-sided p) and on the ratio of distinct words at matched distances beside that of random weights."
     )
-    if any(not _missing(row.get(_CORRECTED)) for row in rows):
+    if any(pd.notna(row.get(_CORRECTED)) for row in rows):
         note += " For causal parts, the random weights stand beside the position-corrected ratio."
     caption = "Attention: same-topic mean divided by different-topic mean"
     return Table.of(caption, cells, note, 2, [labels.TOPIC_SD, *(ratio.label for ratio in RATIOS.values())])
@@ -167,10 +156,10 @@ def control_table(rows: Sequence[Row], controls: Sequence[Row]) -> Table:
     shown = seeds if len(seeds) <= _MOST_SEEDS else []
     cells = []
     for row in rows:
-        line, leading = _place(row)
-        here = {
-            c["control_seed"]: c for c in controls if (c["part"], c["threshold"]) == (row["part"], row["threshold"])
-        }
+        leading = _CORRECTED if pd.notna(row.get(_CORRECTED)) else "attention_ratio"
+        line = {PART: str(row["part"]), THETA: threshold_label(row["threshold"])}
+        place = row["part"], row["threshold"]
+        here = {c["control_seed"]: c for c in controls if (c["part"], c["threshold"]) == place}
         line["measured"] = with_error(row, leading)
         line |= {f"{labels.CONTROL}, seed {seed}": number(here.get(seed, {}).get(leading), 4) for seed in shown}
         line[labels.CONTROL_CI] = interval(row.get(f"control_{leading}_low"), row.get(f"control_{leading}_high"))
@@ -218,11 +207,11 @@ def embedding_table(rows: Sequence[Row]) -> Table:
     cells = []
     for (place, kind, threshold), members in groups.items():
         mean = {
-            name: None if any(_missing(m.get(name)) for m in members) else fmean(m[name] for m in members)
+            name: None if any(pd.isna(m.get(name)) for m in members) else fmean(m[name] for m in members)
             for stem in _EMBEDDING_NUMBERS
             for name in (stem, f"{stem}_se")
         }
-        withheld = [str(m["ratio_withheld"]) for m in members if not _missing(m.get("ratio_withheld"))]
+        withheld = [str(m["ratio_withheld"]) for m in members if pd.notna(m.get("ratio_withheld"))]
         more = f" ({len(withheld)} of {len(members)} topic seeds)" if len(members) > 1 else ""
         line = {labels.EMBEDDING: labels.EMBEDDINGS.get(place, place), labels.KIND: kind, THETA: threshold}
         line[labels.SAME], line[labels.DIFFERENT] = with_error(mean, "same"), with_error(mean, "different")
@@ -259,7 +248,7 @@ def heads_table(heads: pd.DataFrame, part: str, threshold: float | None, number_
         ["layer", "head", "ratio", RATIOS["attention_ratio_distinct"].label, "mean same", "mean different"],
         [
             [count(r["layer"]), count(r["head"])]
-            + [with_error({str(k): v for k, v in r.items()}, name) for name in (column, "attention_ratio_distinct")]
+            + [with_error(r, name) for name in (column, "attention_ratio_distinct")]
             + [number(r["mean_same"], 4), number(r["mean_different"], 4)]
             for r in best
         ],
@@ -279,42 +268,38 @@ def topics_table(topics: Sequence[Row]) -> Table:
     return Table("Topics of the first topic model and their most likely words", columns, rows)
 
 
+# Section of the coverage, count, its words, the count that it is a part of; indented words: counts of what was lost.
+_FUNNEL = (
+    ("text", "documents", "documents in the text", ""),
+    ("text", "skipped", "− skipped while reading", ""),
+    ("text", "documents_kept", "documents with a unit that was read", "documents"),
+    ("text", "units", "units (sentences or passages) in the text", ""),
+    ("text", "dropped", "− units left out", ""),
+    ("text", "units_kept", "units read", "units"),
+    ("alignment", "tokens", "tokens read by the model", ""),
+    ("alignment", "words", "words in the units read", ""),
+    ("alignment", "lost", "− words lost", ""),
+    ("alignment", "found", "words that are one token of the model", "words"),
+)
+
+
 def funnel_table(coverage: Row) -> Table:
     """From documents to words that the model's tokens cover, each loss under its reason."""
     rows: list[list[str]] = []
-
-    def step(label: str, section: str, name: str, whole: str | None = None) -> None:
+    for section, name, label, whole in _FUNNEL:
         counts = coverage.get(section, {})
-        if name in counts:
-            total = counts.get(whole) if whole else None
-            share = f"{counts[name] / total:.1%}" if total else MISSING
-            rows.append([label, count(counts[name]), share])
-
-    def losses(section: str, name: str, label: str) -> None:
-        # A reason that took nothing is no news.
-        found = coverage.get(section, {}).get(name, {})
-        rows.extend([f"− {label}: {reason}", count(lost), MISSING] for reason, lost in found.items() if lost)
-
-    step("documents in the text", "text", "documents")
-    losses("text", "skipped", "skipped while reading")
-    step("documents with a unit that was read", "text", "documents_kept", "documents")
-    step("units (sentences or passages) in the text", "text", "units")
-    losses("text", "dropped", "units left out")
-    step("units read", "text", "units_kept", "units")
-    step("tokens read by the model", "alignment", "tokens")
-    step("words in the units read", "alignment", "words")
-    losses("alignment", "lost", "words lost")
-    step("words that are one token of the model", "alignment", "found", "words")
+        found, total = counts.get(name), counts.get(whole)
+        if isinstance(found, Mapping):  # a reason that took nothing is no news
+            rows.extend([f"{label}: {reason}", count(lost), MISSING] for reason, lost in found.items() if lost)
+        elif found is not None:
+            rows.append([label, count(found), f"{found / total:.1%}" if total else MISSING])
     return Table("What was read, and what was lost on the way", ["step", "count", "share"], rows)
 
 
-def pairs_table(rows: Sequence[Row]) -> Table | None:
-    """Pairs of every class by configuration, as the record has them; None without any."""
-    if not rows:
-        return None
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[_plain(row.get(name)) for name in columns] for row in rows]
-    return Table("Word pairs by class", [name.replace("_", " ") for name in columns], cells)
+def pairs_table(rows: Sequence[Row]) -> Table:
+    """Pairs of every class by configuration, as the record has them."""
+    cells = [{name.replace("_", " "): _plain(value) for name, value in row.items()} for row in rows]
+    return Table.of("Word pairs by class", cells, "", 1)
 
 
 def details(caption: str, value: Any) -> Table:
@@ -322,15 +307,10 @@ def details(caption: str, value: Any) -> Table:
     return Table(caption, ["name", "value"], [[name, text] for name, text in _flat(value, "")])
 
 
-def manifest_tables(manifest: Any, caption: str, first: Any = None) -> list[Table]:
-    """How a result was made: what is its own under `caption`, then options, sources and environment.
-
-    first: under `caption`; unless given the options, which then have no table of their own.
-    """
-    fields = manifest if isinstance(manifest, Mapping) else manifest.model_dump()
-    parts = {caption: fields["options"]} if first is None else {caption: first, "Options": fields["options"]}
-    parts |= {"Sources": fields["sources"], "Environment": fields["environment"]}
-    return [details(name, part) for name, part in parts.items()]
+def manifest_tables(manifest: Row, **first: Any) -> list[Table]:
+    """How a result was made: what is its own by caption, then options, sources and environment."""
+    parts = {name.capitalize(): manifest[name] for name in ("options", "sources", "environment")}
+    return [details(name, part) for name, part in (first | parts).items()]
 
 
 def _flat(value: Any, name: str) -> Iterable[tuple[str, str]]:
@@ -349,26 +329,24 @@ def _flat(value: Any, name: str) -> Iterable[tuple[str, str]]:
 def _plain(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    return MISSING if _missing(value) else str(value)
+    return MISSING if pd.isna(value) else str(value)
 
 
-def circuit_table(rows: Sequence[Mapping[str, Any]], threshold: float | None) -> Table | None:
-    """OV and QK of every layer at one threshold, with the embedding layer's output; None without such rows.
+def circuit_table(rows: Sequence[Row], threshold: float | None) -> Table:
+    """OV and QK of every layer at one threshold, with the embedding layer's output.
 
     rows: `circuits` of result.json.
     """
     chosen = [row for row in rows if row["threshold"] == threshold and row["place"] == "layer"]
-    cells = []
-    for row in chosen:
-        z = [number(row[name], 2) for name in ("z", "z_banded", "z_turned")]
-        means = [number(row[name]) for name in ("same", "different", "difference")]
-        cells.append([row["part"], row["circuit"], str(row["layer"]), *means, *z])
-    if not cells:
-        return None
     return Table(
         f"Circuits between words, θ = {threshold_label(threshold)}",
         [PART, "circuit", "layer", labels.SAME, labels.DIFFERENT, labels.DIFFERENCE, "z", "z in bands", "z turned"],
-        sorted(cells, key=lambda row: (row[0], row[1], int(row[2]))),
+        [
+            [row["part"], row["circuit"], str(row["layer"])]
+            + [number(row[name]) for name in ("same", "different", "difference")]
+            + [number(row[name], 2) for name in ("z", "z_banded", "z_turned")]
+            for row in sorted(chosen, key=lambda row: (row["part"], row["circuit"], row["layer"]))
+        ],
         "OV: sum over the heads of a layer; QK: their mean. z: the words' topics shuffled; in bands: among words about "
         "as frequent; turned: the two halves of the heads turned against each other at random. Heads one by one: "
         "circuits.csv.",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm
+from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 
 from topicscope.report.labels import THEORY
@@ -18,20 +19,32 @@ def landscape_figure(
 
     optimum: (α, β), drawn as a star where it lies inside the grid.
     """
+    with paper_figure(None, 5.0) as figure:
+        axes = figure.subplots()
+        filled = draw_landscape(axes, alphas, betas, loss)
+        axes.contour(betas, alphas, loss, levels=filled.levels, colors="white", linewidths=0.3)
+        bar = figure.colorbar(filled, ax=axes, label="squared loss")
+        bar.ax.ticklabel_format(axis="y", useOffset=False)
+        if optimum is not None and alphas[0] <= optimum[0] <= alphas[-1] and betas[0] <= optimum[1] <= betas[-1]:
+            mark_optimum(axes, *optimum)
+        axes.set(xlabel="β, weight on the same word", ylabel="α, weight on the same topic", title=title)
+    return figure
+
+
+def draw_landscape(axes: Axes, alphas: np.ndarray, betas: np.ndarray, loss: np.ndarray) -> ContourSet:
+    """Filled contours of a loss [alpha, beta], dark where it is low."""
     # Levels crowd near the minimum: a landscape is flat there and steep at its edge.
     low, high = float(loss.min()), float(loss.max())
     levels = low + max(high - low, 1e-12) * np.linspace(0, 1, 25) ** 2
     norm = BoundaryNorm(levels.tolist(), 256)
-    with paper_figure(None, 5.0) as figure:
-        axes = figure.subplots()
-        filled = axes.contourf(betas, alphas, loss, levels=levels, cmap="viridis_r", norm=norm)
-        axes.contour(betas, alphas, loss, levels=levels, colors="white", linewidths=0.3)
-        bar = figure.colorbar(filled, ax=axes, label="squared loss")
-        bar.ax.ticklabel_format(axis="y", useOffset=False)
-        if optimum is not None and alphas[0] <= optimum[0] <= alphas[-1] and betas[0] <= optimum[1] <= betas[-1]:
-            axes.plot(optimum[1], optimum[0], "*", color=THEORY, markersize=14, markeredgecolor="white", clip_on=False)
-        axes.set(xlabel="β, weight on the same word", ylabel="α, weight on the same topic", title=title)
-    return figure
+    filled = axes.contourf(betas, alphas, loss, levels=levels, cmap="viridis", norm=norm)
+    filled.set_rasterized(True)
+    return filled
+
+
+def mark_optimum(axes: Axes, alpha: float, beta: float) -> None:
+    """A star at the minimum of a landscape."""
+    axes.plot(beta, alpha, "*", color=THEORY, ms=10, mec="white", mew=0.7, clip_on=False, zorder=4)
 
 
 def curves_figure(

@@ -19,7 +19,17 @@ from topicscope.errors import InputError
 from topicscope.records import RunRecord
 from topicscope.report.heatmaps import MOST_BINS, Bracket, block_map, brackets, matrix_cells, spread
 from topicscope.report.labels import PAIRS
-from topicscope.report.style import LINES, STATE, Columns, Drawn, paper_figure, show_values, tidy
+from topicscope.report.style import (
+    LINES,
+    REFERENCE,
+    STATE,
+    Columns,
+    Drawn,
+    paper_figure,
+    shared_legend,
+    show_values,
+    tidy,
+)
 
 # Where step 0 stands on a logarithmic axis.
 ORIGIN = 0.5
@@ -43,30 +53,32 @@ def place(steps: Any) -> np.ndarray:
     return np.asarray(np.maximum(np.asarray(steps, dtype=np.float64), ORIGIN))
 
 
-def ticks(last: int | float) -> tuple[list[float], list[str]]:
-    """Places and labels of a logarithmic axis of steps: 0 and the powers of ten."""
-    powers = [10**k for k in range(int(np.log10(max(last, 1))) + 1)]
-    return [ORIGIN, *map(float, powers)], ["0", *(f"{power:,}" for power in powers)]
-
-
 def by_step(axes: Axes, history: pd.DataFrame) -> None:
-    """A logarithmic axis of steps that shows step 0 as well."""
+    """A logarithmic axis of steps, marked at 0 and at the powers of ten."""
+    powers = [10**k for k in range(int(np.log10(max(history["step"].max(), 1))) + 1)]
     axes.set_xscale("log")
-    places, labels = ticks(float(history["step"].max()))
-    axes.set_xticks(places, labels)
+    axes.set_xticks([ORIGIN, *powers], ["0", *(f"{power:,}" for power in powers)])
     axes.minorticks_off()
     axes.set_xlabel("step")
     tidy(axes)
 
 
+def draw_norms(axes: Axes, record: RunRecord, names: Sequence[str]) -> None:
+    """‖X‖_F of matrices over steps, and the stages where they were found."""
+    for number, name in enumerate(names):
+        band(axes, record.history, f"{name}_norm", f"‖{name}‖", number)
+    mark_stages(axes, record)
+    axes.set_ylabel("Frobenius norm")
+    plain_log(axes)
+    by_step(axes, record.history)
+
+
 def mark_stages(axes: Axes, record: RunRecord) -> None:
     """Lines at the end of stage one and the begin of stage two, means over seeds, where the record has stages."""
     found: Sequence[Mapping[str, Any]] = record.summary.get("stages") or []
-    if not found:
-        return
     for name, label, line in (("k1", "stage 1 ends", ":"), ("k2", "stage 2 begins", "--")):
         # Without a second stage k2 is only the last step.
-        if name == "k1" or all(one["stage_two_reached"] for one in found):
+        if found and (name == "k1" or all(one["stage_two_reached"] for one in found)):
             middle = float(np.mean([one[name] for one in found]))
             axes.axvline(max(middle, ORIGIN), color="#444444", lw=0.9, ls=line, label=label)
 
@@ -114,25 +126,19 @@ def run_matrices(record: RunRecord) -> dict[str, RunMatrix]:
     T, v = data.get("num_topics", 0), data.get("words_per_topic", 0)
     regular = T and v and not any(data.get(name) for name in ("topic_sizes", "shared_words", "phi"))
     last = np.array([record.summary.get("steps", 0)])
+    W_E, W_V = record.weights.get("W_E"), record.weights.get("W_V")
+    final = {}
+    if W_E is not None and "W_E" not in frozen:
+        final["E"] = W_E[0].T @ W_E[0]
+    elif W_V is not None and "W_V" not in frozen:
+        final["W_V"] = W_V[0]
     found = {}
-    for name, matrix in _final(record).items():
+    for name, matrix in final.items():
         tokens = 1 + T * v if regular else len(matrix)
         topic = np.concatenate([[-1], np.repeat(np.arange(T), v)]) if regular else np.full(tokens, -1)
-        if name not in frozen and tokens <= len(matrix):
+        if tokens <= len(matrix):
             cut = matrix[None, :tokens, :tokens]
             found[name] = RunMatrix(name, cut, last, brackets(topic, np.arange(tokens + 1)))
-    return found
-
-
-def _final(record: RunRecord) -> dict[str, np.ndarray]:
-    weights, frozen = record.weights, record.summary.get("frozen", [])
-    found = {}
-    W_E = weights.get("W_E")
-    if W_E is not None and "W_E" not in frozen:
-        found["E"] = W_E[0].T @ W_E[0]
-    W_V = weights.get("W_V")
-    if W_V is not None and (W_E is None or "W_E" in frozen):
-        found["W_V"] = W_V[0]
     return found
 
 
@@ -146,26 +152,27 @@ def norms(record: RunRecord, columns: Columns | None = None) -> Drawn:
 
     Data: seed, step, and a column X_norm for each matrix X.
     """
-    names = [name for name in record.history if str(name).endswith("_norm")]
-    _need(names, "norms", "trained matrices")
+    found = [str(name) for name in record.history if str(name).endswith("_norm")]
+    _need(found, "norms", "trained matrices")
     with paper_figure(columns, 2.6) as figure:
-        axes = figure.subplots()
-        for number, name in enumerate(names):
-            band(axes, record.history, name, f"‖{str(name).removesuffix('_norm')}‖", number)
-        mark_stages(axes, record)
-        axes.set_ylabel("Frobenius norm")
-        plain_log(axes)
-        by_step(axes, record.history)
-        figure.legend(loc="outside lower center", ncols=5 if columns != "single" else 3)
-    return record.history[["seed", "step", *names]].copy(), figure
+        draw_norms(figure.subplots(), record, [name.removesuffix("_norm") for name in found])
+        shared_legend(figure, 5 if columns != "single" else 3)
+    return record.history[["seed", "step", *found]].copy(), figure
 
 
 def losses(record: RunRecord, columns: Columns | None = None) -> Drawn:
     """The loss on held-out documents, of the batches, and with the L2 term if there is one; the band spans the seeds.
 
+    A loss that is the same as one before it is left out.
+
     Data: seed, step, loss, batch_loss, objective.
     """
-    names = shown_losses(record)
+    names: list[str] = []
+    for name in LOSSES:
+        there = name in record.history and bool(record.history[name].notna().any())
+        if there and not any(record.history[name].equals(record.history[other]) for other in names):
+            names.append(name)
+    _need(names, "losses", "a measured loss")
     with paper_figure(columns, 2.4) as figure:
         axes = figure.subplots()
         for number, name in enumerate(names):
@@ -178,17 +185,6 @@ def losses(record: RunRecord, columns: Columns | None = None) -> Drawn:
     return record.history[["seed", "step", *names]].copy(), figure
 
 
-def shown_losses(record: RunRecord) -> list[str]:
-    """Columns of LOSSES that the history holds and that differ from those before them."""
-    names: list[str] = []
-    for name in LOSSES:
-        there = name in record.history and bool(record.history[name].notna().any())
-        if there and not any(record.history[name].equals(record.history[other]) for other in names):
-            names.append(name)
-    _need(names, "losses", "a measured loss")
-    return names
-
-
 def stages(record: RunRecord, columns: Columns | None = None) -> Drawn:
     """How the two stages were told apart, seed by seed: the way of W_V, and how far W_K or W_Q had moved.
 
@@ -197,7 +193,15 @@ def stages(record: RunRecord, columns: Columns | None = None) -> Drawn:
     """
     found = record.summary.get("stages")
     _need(found, "stages", "W_V, W_K and W_Q trained together")
-    data = pd.concat([_ways(record.history, one) for one in found or []], ignore_index=True)
+    ways = []
+    for one in found or []:
+        rows = record.history[record.history["seed"] == one["seed"]].sort_values("step")
+        whole = float(rows.loc[rows["step"] == one["k2"], "W_V_change"].iloc[0])
+        moved = [rows[f"{name}_change"] / rows[f"{name}_norm"].iloc[0] for name in ("W_K", "W_Q")]
+        ways.append(
+            rows[["seed", "step"]].assign(value_way=rows["W_V_change"] / whole, attention_moved=np.maximum(*moved))
+        )
+    data = pd.concat(ways, ignore_index=True)
     with paper_figure(columns, 3.2) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True)
         for axes, name, line, label in (
@@ -206,7 +210,7 @@ def stages(record: RunRecord, columns: Columns | None = None) -> Drawn:
         ):
             for _, rows in data.groupby("seed"):
                 axes.plot(place(rows["step"]), rows[name], color=LINES[0][0], lw=1.0, alpha=0.8)
-            axes.axhline(line, color="#555555", lw=0.8, ls=(0, (1, 1)))
+            axes.axhline(line, **REFERENCE | {"ls": (0, (1, 1))})
             axes.set_ylabel(label)
             mark_stages(axes, record)
         plain_log(lower)
@@ -215,14 +219,6 @@ def stages(record: RunRecord, columns: Columns | None = None) -> Drawn:
         by_step(lower, data)
         upper.set_xlabel("")
     return data, figure
-
-
-def _ways(history: pd.DataFrame, found: Mapping[str, Any]) -> pd.DataFrame:
-    rows = history[history["seed"] == found["seed"]].sort_values("step")
-    whole = float(rows.loc[rows["step"] == found["k2"], "W_V_change"].iloc[0])
-    moved = [rows[f"{name}_change"] / rows[f"{name}_norm"].iloc[0] for name in ("W_K", "W_Q")]
-    values = {"value_way": rows["W_V_change"] / whole, "attention_moved": np.maximum(*moved)}
-    return pd.DataFrame({"seed": rows["seed"], "step": rows["step"], **values})
 
 
 def attention(record: RunRecord, columns: Columns | None = None) -> Drawn:
@@ -238,48 +234,37 @@ def attention(record: RunRecord, columns: Columns | None = None) -> Drawn:
         for number, (name, label) in enumerate(PAIRS.items()):
             band(left, record.history, f"attention_{name}", label, number)
         left.set_ylabel("mean attention")
-        ratios, theory = relative(record.history), theory_of(record, "attention")
+        other = record.history["attention_different_topic"]
+        other = other.where(other > 0)
+        theory = (record.summary.get("attention") or {}).get("theory") or {}
         for number, name in enumerate(("same_word", "same_topic")):
-            band(right, ratios, name, PAIRS[name], number)
-            if name in theory:
-                value, color = theory[name], LINES[number][0]
-                # A logarithmic axis has no place for 0: an arrow at its end says it.
-                words, place, coordinates = f"theory {value:.3g}", (1.0, value), ("axes fraction", "data")
-                if value > 0:
-                    right.axhline(value, color=color, lw=0.9, ls=(0, (4, 2, 1, 2)))
-                else:
-                    words, place, coordinates = f"theory {value:.3g} ↓", (1.0, 0.0), ("axes fraction", "axes fraction")
-                right.annotate(
-                    words,
-                    place,
-                    (-2, 2),
-                    xycoords=coordinates,
-                    textcoords="offset points",
-                    ha="right",
-                    fontsize="small",
-                    color=color,
-                )
-        right.axhline(1.0, color="#555555", lw=0.8, ls=":", label="uniform attention")
+            ratio = record.history[["step"]].assign(**{name: record.history[f"attention_{name}"] / other})
+            band(right, ratio, name, PAIRS[name], number)
+            value, color = theory.get(name), LINES[number][0]
+            if value is None:
+                continue
+            y, height, arrow = value, "data", ""
+            if value > 0:
+                right.axhline(value, color=color, lw=0.9, ls=(0, (4, 2, 1, 2)))
+            else:  # a logarithmic axis has no place for 0: an arrow at its end says it
+                y, height, arrow = 0.0, "axes fraction", " ↓"
+            right.annotate(
+                f"theory {value:.3g}{arrow}",
+                (1.0, y),
+                (-2, 2),
+                xycoords=("axes fraction", height),
+                textcoords="offset points",
+                ha="right",
+                fontsize="small",
+                color=color,
+            )
+        right.axhline(1.0, **REFERENCE | {"ls": ":"}, label="uniform attention")
         right.set_ylabel("relative to different topics")
         for axes in (left, right):
             plain_log(axes)
             by_step(axes, record.history)
             axes.legend()
     return record.history[["seed", "step", *names]].copy(), figure
-
-
-def relative(history: pd.DataFrame) -> pd.DataFrame:
-    """seed, step, and the mean attention of the same word and of the same topic over that of different topics."""
-    other = history["attention_different_topic"].where(history["attention_different_topic"] > 0)
-    names = ("same_word", "same_topic")
-    ratios = {name: history[f"attention_{name}"] / other for name in names}
-    return pd.DataFrame({"seed": history["seed"], "step": history["step"], **ratios})
-
-
-def theory_of(record: RunRecord, part: str) -> dict[str, float]:
-    """What theory says of `attention`, `value_matrix` or `embedding` in this record; empty where it says nothing."""
-    found = (record.summary.get(part) or {}).get("theory") or {}
-    return {name: float(value) for name, value in found.items() if value is not None}
 
 
 # What a page can hold of the matrices that its sliders show: moments of one, and cells of all its moments together.

@@ -8,10 +8,9 @@ from html import escape
 from typing import Any
 
 from topicscope.records import RunRecord, dump_json
-from topicscope.report import tables
-from topicscope.report.page import Chart, Download, downloads, render_page
+from topicscope.report.page import Chart, downloads, render_page
 from topicscope.report.style import to_png
-from topicscope.report.tables import MISSING, Table
+from topicscope.report.tables import MISSING, Table, count, manifest_tables, number, percent
 from topicscope.report.training_figures import MOST_CELLS, attention, draw_run, losses, matrix, norms, run_matrices
 
 _NORMS = (
@@ -48,10 +47,18 @@ _NOTES = {
 def render_run(record: RunRecord) -> str:
     """The page of one run, from its record alone; all text in it is escaped. Equal records give equal pages."""
     summary, manifest = record.summary, record.manifest
-    found = answers(record)
+    found, matrices = answers(record), _matrices(record)
+    attended = "attention_different_topic" in record.history
+    charts = [
+        Chart.of(norms(record)[1], "norms", "Norms along training", _NORMS),
+        Chart.of(losses(record)[1], "losses", "Loss along training", _LOSSES),
+        *matrices,
+    ]
+    if attended:
+        charts.append(Chart.of(attention(record)[1], "attention", "Attention by class of word pair", _ATTENTION))
     return render_page(
         "training.html.j2",
-        charts=_charts(record),
+        charts=charts,
         name=summary.get("name") or record.config.get("name", "run"),
         description=summary.get("description") or "",
         created=manifest.created,
@@ -61,11 +68,18 @@ def render_run(record: RunRecord) -> str:
         theory=_theory_tables(record),
         final=_final_table(record),
         stages=_stages_table(record),
-        matrices=list(run_matrices(record)),
-        attention="attention_different_topic" in record.history,
+        matrices=matrices,
+        attention=attended,
         command=manifest.command,
-        downloads=_downloads(record),
-        manifest=tables.manifest_tables(manifest, "Recipe", record.config),
+        downloads=downloads(
+            {
+                "history.csv": record.history.to_csv(index=False),
+                "final.csv": record.final.to_csv(index=False),
+                "summary.json": dump_json(record.to_dict(), indent=2),
+                "recipe.json": dump_json(record.config, indent=2),
+            }
+        ),
+        manifest=manifest_tables(manifest.model_dump(), Recipe=record.config),
     )
 
 
@@ -117,7 +131,8 @@ def answers(record: RunRecord) -> list[str]:
             f"Inner products of embeddings are {means['E_same']:.3g} on average between words of one topic, "
             f"{means['E_different']:.3g} between topics."
         )
-    start, end = (record.history.loc[record.history["step"] == s, "loss"].mean() for s in _ends(record))
+    by_step = record.history.groupby("step")["loss"].mean()
+    start, end = by_step.iloc[0], by_step.iloc[-1]
     said.append(f"The loss on held-out documents went from {start:.4g} to {end:.4g} in {summary['steps']:,} steps.")
     return said
 
@@ -125,10 +140,6 @@ def answers(record: RunRecord) -> list[str]:
 def _numbers(part: Mapping[str, float | None]) -> dict[str, float]:
     """Numbers by name, NaN where a saved record has null, since JSON has no NaN."""
     return {name: math.nan if value is None else value for name, value in part.items()}
-
-
-def _ends(record: RunRecord) -> tuple[int, int]:
-    return int(record.history["step"].min()), int(record.history["step"].max())
 
 
 def _stage_words(stages: list[Mapping[str, Any]]) -> list[str]:
@@ -173,21 +184,15 @@ def _facts(record: RunRecord) -> list[dict[str, str]]:
     ]
 
 
-def _charts(record: RunRecord) -> list[Chart]:
-    """Every chart that the record has something for."""
-    found = [
-        Chart.of(norms(record)[1], "norms", "Norms along training", _NORMS),
-        Chart.of(losses(record)[1], "losses", "Loss along training", _LOSSES),
-    ]
-    matrices = run_matrices(record)
+def _matrices(record: RunRecord) -> list[Chart]:
+    """A map of every matrix that the record has, with a slider of its moments."""
+    matrices, charts = run_matrices(record), []
     for name, one in matrices.items():
         most, (caption, text) = MOST_CELLS // len(matrices), _MATRICES[name]
         figure = matrix(record, name=name, step=int(one.steps[-1]), most_cells=most)[1]
         figure.set_figwidth(5.2)  # the map is as wide as it is high
-        found.append(Chart.of(figure, f"matrix-{name.replace('_', '').lower()}", caption, text))
-    if "attention_different_topic" in record.history:
-        found.append(Chart.of(attention(record)[1], "attention", "Attention by class of word pair", _ATTENTION))
-    return found
+        charts.append(Chart.of(figure, f"matrix-{name.replace('_', '').lower()}", caption, text))
+    return charts
 
 
 def _theory_tables(record: RunRecord) -> list[Table]:
@@ -203,8 +208,8 @@ def _theory_tables(record: RunRecord) -> list[Table]:
         theory, away = beside["theory"] or {}, beside["relative_deviation"] or {}
         columns = ["entries", "measured", "sd over seeds", *(["theory", "deviation"] if theory else [])]
         rows = [
-            [name.replace("_", " "), tables.number(value, 4), tables.number(beside["sd"].get(name), 2)]
-            + ([tables.number(theory.get(name), 4), _percent(away.get(name))] if theory else [])
+            [name.replace("_", " "), number(value, 4), number(beside["sd"].get(name), 2)]
+            + ([number(theory.get(name), 4), percent(away.get(name))] if theory else [])
             for name, value in beside["measured"].items()
         ]
         note = f"No theory here: {beside['no_theory']}." if beside["no_theory"] else _NOTES.get(part, "")
@@ -212,13 +217,9 @@ def _theory_tables(record: RunRecord) -> list[Table]:
     return made
 
 
-def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:+.2f} %"
-
-
 def _final_table(record: RunRecord) -> Table:
     rows = [
-        [_words_of(str(row["measurement"])), tables.number(row["mean"], 4), tables.number(row["sd"], 2)]
+        [_words_of(str(row["measurement"])), number(row["mean"], 4), number(row["sd"], 2)]
         for _, row in record.table().iterrows()
     ]
     return Table("On the final weights", ["measurement", "mean over seeds", "sd over seeds"], rows)
@@ -235,25 +236,11 @@ def _stages_table(record: RunRecord) -> Table | None:
     stages = record.summary.get("stages")
     if not stages:
         return None
-    rows = [
-        [str(s["seed"]), tables.count(s["k1"]), tables.count(s["k2"]), tables.number(s["ratio"]), str(s["verdict"])]
-        for s in stages
-    ]
+    rows = [[str(s["seed"]), count(s["k1"]), count(s["k2"]), number(s["ratio"]), str(s["verdict"])] for s in stages]
     return Table(
         "Stages",
         ["seed", "k₁: W_V settled", "k₂: attention moved", "k₂ / k₁", "verdict"],
         rows,
         "k₂: first step at which W_K or W_Q has moved by a tenth of its first norm. k₁: first step at which W_V has "
         "covered nine tenths of its way to k₂. Separate stages: k₂ / k₁ is at least 3.",
-    )
-
-
-def _downloads(record: RunRecord) -> list[Download]:
-    return downloads(
-        {
-            "history.csv": record.history.to_csv(index=False),
-            "final.csv": record.final.to_csv(index=False),
-            "summary.json": dump_json(record.to_dict(), indent=2),
-            "recipe.json": dump_json(record.config, indent=2),
-        }
     )
