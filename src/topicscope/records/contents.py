@@ -19,7 +19,7 @@ from topicscope.errors import InputError
 from topicscope.records.files import HALF_WRITTEN, write_json
 from topicscope.records.lock import LOCK, is_lock
 
-CONTENTS, IDENTITY = "files.json", "run.json"
+CONTENTS, IDENTITY, STAGED = "files.json", "run.json", "result"
 SCHEMA_VERSION = 1
 _SHOWN = 5
 # What `files.write_bytes` and `folder.staging_folder` call a file or folder until it is whole.
@@ -40,12 +40,14 @@ class Layout:
     """The files of one kind of folder.
 
     name: of the kind. records: files of which at least one says that the folder is of this kind. patterns: paths inside
-    the folder; `*` stands for any part of one name, `#` for digits. listed: whether a finished folder lists its files.
+    the folder; `*` stands for any part of one name, `#` for digits. work: what is kept besides while such a result is
+    made. listed: whether a finished folder lists its files.
     """
 
     name: str
     records: tuple[str, ...]
     patterns: tuple[str, ...]
+    work: tuple[str, ...] = field(default=(), kw_only=True)
     listed: bool = field(default=True, kw_only=True)
 
     def below(self, prefix: str) -> tuple[str, ...]:
@@ -53,43 +55,48 @@ class Layout:
         return tuple(f"{prefix}/{pattern}" for pattern in (*self.patterns, CONTENTS, LOCK))
 
     @cached_property
-    def _files(self) -> re.Pattern[str]:
-        return _any_of((*self.patterns, CONTENTS, LOCK))
+    def unfinished(self) -> "Layout":
+        """Of DIR.unfinished, in which a result of this kind is made before it takes the place of DIR."""
+        patterns = (IDENTITY, *self.work, *self.below(STAGED))
+        return Layout(f"unfinished run of {self.name}", (IDENTITY,), patterns, listed=False)
 
     @cached_property
-    def _folders(self) -> re.Pattern[str]:
-        return _any_of(_parents_of(self.patterns))
+    def _own(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        """What the names of its files and of its subfolders match."""
+        files = (*self.patterns, CONTENTS, LOCK)
+        made = []
+        for names in (files, _parents_of(files)):
+            parts = [re.escape(name).replace(r"\*", "[^/]*").replace(r"\#", "[0-9]+") for name in names]
+            made.append(re.compile("|".join(parts) or r"(?!)"))
+        return made[0], made[1]
 
     def survey(self, folder: Path) -> Survey:
         """Tell own files from foreign ones; folders reached through a link are not entered."""
-        names = self._listed(folder)
-        parents = _parents_of(names or ())
+        listed = self._listed(folder)
         files: list[Path] = []
         folders: list[Path] = []
         foreign: list[str] = []
-
-        def is_own(name: str, known: Iterable[str], pattern: re.Pattern[str]) -> bool:
-            whole = "/".join(map(whole_name, name.split("/")))
-            return whole in known if names is not None else bool(pattern.fullmatch(whole))
-
-        def walk(here: Path, prefix: str) -> None:
-            with os.scandir(here) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-            for entry in found:
-                name, path = prefix + entry.name, here / entry.name
-                if entry.is_dir(follow_symlinks=False) and is_own(name, parents, self._folders):
-                    folders.append(path)
-                    walk(path, f"{name}/")
-                elif (
-                    entry.is_file(follow_symlinks=False)
-                    and is_own(name, {*(names or ()), CONTENTS, LOCK}, self._files)
-                    and (entry.name != LOCK or is_lock(path))
-                ):
+        ahead = [folder]
+        while ahead:
+            here = ahead.pop()
+            if here != folder:
+                folders.append(here)
+            inner = []
+            for path in sorted(here.iterdir()):
+                name = path.relative_to(folder).as_posix()
+                whole = "/".join(map(whole_name, name.split("/")))
+                is_link, is_folder = path.is_symlink(), path.is_dir()
+                if listed is None:
+                    own = bool(self._own[is_folder].fullmatch(whole))
+                else:
+                    own = whole in (_parents_of(listed) if is_folder else {*listed, CONTENTS, LOCK})
+                if own and is_folder and not is_link:
+                    inner.append(path)
+                elif own and path.is_file() and not is_link and (path.name != LOCK or is_lock(path)):
                     files.append(path)
                 else:
-                    foreign.append(f"{name}/" if entry.is_dir(follow_symlinks=False) else name)
-
-        walk(folder, "")
+                    foreign.append(f"{name}/" if is_folder and not is_link else name)
+            ahead += reversed(inner)
         return Survey(tuple(files), tuple(folders), tuple(foreign))
 
     def require_own(self, folder: Path) -> None:
@@ -200,11 +207,6 @@ def _parents_of(names: Iterable[str]) -> set[str]:
     return {str(parent) for name in names for parent in PurePosixPath(name).parents} - {"."}
 
 
-def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    parts = [re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\#", "[0-9]+") for pattern in patterns]
-    return re.compile("|".join(parts) or r"(?!)")
-
-
 def _some(names: Sequence[str]) -> str:
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
@@ -221,6 +223,7 @@ PROBE = Layout(
         *("result.json", "heads.csv", "documents.parquet", "moments.npz", "embedding_map.npz", "circuits.csv"),
         *("topics.npz", "topics-#.npz", "heads.png", PAGE),
     ),
+    work=("topics-#.npz", *(f"{folder}/{name}" for folder in ("model", "control-#", "sinks") for name in _PASS)),
 )
 CIRCUITS = Layout("topicscope circuits", ("circuits.json",), ("circuits.json", "circuits.csv", "ov-*.png", "qk-*.png"))
 _RUN = (
@@ -246,31 +249,13 @@ REPRODUCTION = Layout(
 TOKENS = Layout("token cache", (), _TOKENS, listed=False)
 
 
-def _work(name: str, patterns: tuple[str, ...]) -> Layout:
-    return Layout(f"unfinished run of {name}", (IDENTITY,), (IDENTITY, *patterns), listed=False)
-
-
-PROBE_WORK = _work(
-    PROBE.name,
-    (
-        "topics-#.npz",
-        *(f"{folder}/{name}" for folder in ("model", "control-#", "sinks") for name in _PASS),
-        *PROBE.below("result"),
-    ),
-)
 SERIES = Layout(
     "topicscope probe --checkpoints",
     ("series.json",),
     (
         *("series.json", "series.csv", "emergence.png", PAGE, "topics-#.npz"),
         *PROBE.below("results/*"),
-        *PROBE_WORK.below("results/*.unfinished"),
+        *PROBE.unfinished.below("results/*.unfinished"),
     ),
 )
-_WORK = {PROBE.name: PROBE_WORK}
 LAYOUTS = {layout.name: layout for layout in (PROBE, CIRCUITS, RUN, SWEEP, SERIES, COMPARISON, REPRODUCTION, MODEL)}
-
-
-def work_of(layout: Layout) -> Layout:
-    """The layout of DIR.unfinished, in which a result of this kind is made before it takes the place of DIR."""
-    return _WORK.get(layout.name) or _work(layout.name, layout.below("result"))

@@ -41,7 +41,9 @@ def write_bytes(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        umask = os.umask(0)  # which cannot be read otherwise
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -128,12 +130,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def special_kind(path: object) -> str | None:

@@ -47,37 +47,28 @@ class Manifest(BaseModel):
     sources: dict[str, Any] = Field(description="model, corpus and topics: names and hashes")
 
 
+@cache  # it takes longer than the training of a tiny model, of which a sweep has thousands
 def describe_environment() -> Environment:
     """Versions and machine of this process."""
-    return Environment(
-        python=sys.version.split()[0],
-        platform=platform.platform(),
-        processor=_processor(),
-        cpu_count=os.cpu_count() or 1,
-        libraries=dict(_versions()),
-    )
-
-
-@cache
-def _versions() -> tuple[tuple[str, str], ...]:
-    # Read once: it takes longer than the training of a tiny model, of which a sweep has thousands.
-    found = []
+    libraries = {}
     for name in _LIBRARIES:
         try:
-            found.append((name, metadata.version(name)))
+            libraries[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found.append((name, "not installed"))
-    return tuple(found)
-
-
-def _processor() -> str:
+            libraries[name] = "not installed"
     # On Linux `platform.processor` is empty or repeats the architecture, and samplers differ between processors.
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return Environment(
+        python=sys.version.split()[0],
+        platform=platform.platform(),
+        processor=names[0] if names else platform.processor() or platform.machine(),
+        cpu_count=os.cpu_count() or 1,
+        libraries=libraries,
+    )
 
 
 def now() -> str:

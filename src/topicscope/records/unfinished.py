@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError, RunError
-from topicscope.records.contents import CONTENTS, IDENTITY, Layout, whole_name, work_of
+from topicscope.records.contents import CONTENTS, IDENTITY, STAGED, Layout, whole_name
 from topicscope.records.files import HALF_WRITTEN, read_json, write_json
 from topicscope.records.lock import LOCK, folder_lock
 from topicscope.records.run_folder import check_output_folder, output_target, put_in_place, recover, require_movable
 
 SCHEMA_VERSION = 1
-_STAGED = "result"
 _GO_ON = "choose another --out, or add --resume to go on with the run that is there, or --overwrite to replace it"
 
 
@@ -33,7 +32,7 @@ class UnfinishedRun(RunFolder):
     def __init__(self, target: Path, folder: Path, layout: Layout, *, resumed: bool) -> None:
         super().__init__(folder, resumed=resumed)
         self.target, self.layout = target, layout
-        self.staging = folder / _STAGED
+        self.staging = folder / STAGED
 
     def require_same(self, identity: dict[str, Any]) -> None:
         """Write down what decides the numbers of this run, or compare it with what the earlier run wrote down.
@@ -123,7 +122,7 @@ def unfinished_run(
     """
     target = check_output_folder(target, replaces=layout if overwrite or replaces else None, inputs=inputs)
     require_movable(target)
-    folder, work = work_folder(target), work_of(layout)
+    folder, work = work_folder(target), layout.unfinished
     _check_work(folder, work, resume=resume, overwrite=overwrite)
     with _held(folder, work, InputError):
         if overwrite and not resume:
@@ -155,7 +154,7 @@ def growing_run(
     target = output_target(target)
     recover(target)
     replaced = overwrite and not resume and target.is_dir() and any(target.iterdir())
-    if replaced or ((resume or overwrite) and has_work(work_folder(target), work_of(layout))):
+    if replaced or ((resume or overwrite) and has_work(work_folder(target), layout.unfinished)):
         with unfinished_run(
             target, layout, resume=resume, overwrite=overwrite, replaces=resume, inputs=inputs
         ) as unfinished:
@@ -173,7 +172,7 @@ def growing_run(
     else:
         begun = target.is_dir() and layout.is_known(target)
         check_output_folder(target, advice=_GO_ON if begun else "choose another --out")
-        _check_work(work_folder(target), work_of(layout), resume=False, overwrite=overwrite)
+        _check_work(work_folder(target), layout.unfinished, resume=False, overwrite=overwrite)
     with _held(target, layout):
         run = RunFolder(target, resumed=has_work(target, layout))
         # Until the result is finished again, its files are not all known.
@@ -211,7 +210,14 @@ def _held(folder: Path, layout: Layout, forgets: type[BaseException] | tuple[()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with folder_lock(folder):
-            _remove_half_written(folder, layout)
+            survey = layout.survey(folder)
+            for path in survey.files:
+                if any(part != whole_name(part) for part in path.relative_to(folder).parts):
+                    path.unlink(missing_ok=True)
+            for path in reversed(survey.folders):
+                if path.name != whole_name(path.name):
+                    with suppress(OSError):
+                        path.rmdir()
             yield
     except BaseException as error:
         if missing and (isinstance(error, forgets) or not has_work(folder, layout)):
@@ -258,18 +264,6 @@ def _check_work(folder: Path, work: Layout, *, resume: bool, overwrite: bool) ->
                 expected="a new --out",
                 advice="add --resume to go on with it, or --overwrite to start anew",
             )
-
-
-def _remove_half_written(folder: Path, work: Layout) -> None:
-    """What a killed run left of files and folders that were to be renamed when whole."""
-    survey = work.survey(folder)
-    for path in survey.files:
-        if any(part != whole_name(part) for part in path.relative_to(folder).parts):
-            path.unlink(missing_ok=True)
-    for path in reversed(survey.folders):
-        if path.name != whole_name(path.name):
-            with suppress(OSError):
-                path.rmdir()
 
 
 def _clear(folder: Path, work: Layout) -> None:
