@@ -330,7 +330,7 @@ def probe(
             head_table=heads,
             controls=controls,
             embeddings=embeddings,
-            document_table=measured.document_table(),
+            document_table=measured.document_table,
             coverage={
                 "text": {k: v for k, v in asdict(tokens.unit_counts).items() if k != "warnings"},
                 "alignment": asdict(tokens.coverage),

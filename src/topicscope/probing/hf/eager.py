@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 from transformers import PreTrainedModel
 
 from topicscope.errors import RunError
@@ -70,69 +70,79 @@ class LayerCalls:
 
 
 class Rows:
-    """What was seen of the rows of attention in one reading of a batch.
+    """The rows of attention in one reading of a batch, layer by layer, and what was seen of them.
+
+    attended [b, L]: 1 for the tokens of the batch as it was given; mask [b, L]: 1 where the model read them, which is
+    `start` [b] places to the left (see `aligned`).
 
     not_a_number[part]: bool [b, q], the attended queries with a NaN in some layer and head, which half precision can
     bring about; their rows are handed out as zeros. missing[part]: [b], 1 - Σ_k A_qk summed over the attended queries,
     mean over layers and heads; 0 in parts without sinks.
     """
 
-    def __init__(self, parts: Sequence[PartSpec], attended: torch.Tensor) -> None:
+    def __init__(
+        self,
+        parts: Sequence[PartSpec],
+        attended: Int64[torch.Tensor, "b L"],
+        mask: Int64[torch.Tensor, "b L"],
+        start: Int64[torch.Tensor, " b"],
+    ) -> None:
         self.not_a_number = {part.name: torch.zeros_like(attended, dtype=torch.bool) for part in parts}
         self.missing = {part.name: torch.zeros(len(attended), dtype=torch.float64) for part in parts}
-        self._attended = attended.bool()
+        self._attended, self._mask, self._start = attended.bool(), mask, start
+        self._moved = bool(start.any())
 
-    def see(self, part: PartSpec, attention: Float32[torch.Tensor, "b h q k"]) -> Float32[torch.Tensor, "b h q k"]:
-        """The same layer with zeros in the rows that hold a NaN."""
+    def checked(self, attention: torch.Tensor | None, part: PartSpec, where: str) -> Float32[torch.Tensor, "b h q k"]:
+        """The weights of one layer's heads that are read, for the batch as it was given, after all necessary checks.
+
+        Rows of padded queries may hold anything. Where a part has learned sinks, rows may sum to less than 1. In half
+        precision rows may hold NaN.
+
+        Raises:
+            RunError: no weights, a wrong shape, a row that does not sum to 1 over the attended tokens, or a causal part
+                that looks ahead; `where` names layer and model.
+        """
+        if attention is None:
+            raise RunError("the model gave no attention weights", where=where, advice='try attn_implementation="eager"')
+        mask = self._mask
+        b, length = mask.shape
+        expected = (b, part.num_heads, length, length)
+        if tuple(attention.shape) != expected:
+            raise RunError(
+                "attention weights of a wrong shape", received=tuple(attention.shape), expected=expected, where=where
+            )
+        found = attention.float()
+        sums = torch.einsum("bhqk,bk->bhq", found, mask.float())
+        deviation = (sums - 1).clamp(min=0) if part.sinks else (sums - 1).abs()
+        skipped = mask[:, None] == 0
+        if attention.dtype in (torch.float16, torch.bfloat16):
+            skipped = skipped | deviation.isnan()
+        error = float(deviation.masked_fill(skipped, 0).max())
+        tolerance = ROW_SUM_TOLERANCE[attention.dtype]
+        if not error <= tolerance:  # NaN fails as well
+            raise RunError(
+                "rows of attention do not sum to 1 over the attended tokens",
+                received=f"a deviation of {error:.3g}",
+                expected=f"at most {tolerance:g}",
+                where=where,
+            )
+        ahead = found.triu(1) * mask[:, None, :, None] if part.causal else found[:0]
+        if bool((ahead.nan_to_num(0) > 0).any()):
+            raise RunError("a causal part attends to later tokens: its causal mask was lost", where=where)
+
+        if part.only_heads is not None:
+            found = found[:, list(part.heads)]
+        if self._moved:  # queries and keys back to where they stand in the batch
+            index = (torch.arange(length, device=found.device) - self._start[:, None]) % length
+            found = found.take_along_dim(index[:, None, :, None], 2).take_along_dim(index[:, None, None, :], 3)
         if part.sinks:
-            missing = (1 - attention.sum(-1)).mean(1).masked_fill(~self._attended, 0).nansum(-1)
+            missing = (1 - found.sum(-1)).mean(1).masked_fill(~self._attended, 0).nansum(-1)
             self.missing[part.name] += missing.double().cpu() / len(part.layers)
-        rows = attention.isnan().any(-1) & self._attended[:, None]  # [b, h, q]
+        rows = found.isnan().any(-1) & self._attended[:, None]  # [b, h, q]
         if not bool(rows.any()):
-            return attention
+            return found
         self.not_a_number[part.name] |= rows.any(1)
-        return attention.masked_fill(rows[..., None], 0)
-
-
-def checked_attention(
-    attention: torch.Tensor | None, part: PartSpec, mask: Int64[torch.Tensor, "b L"], where: str
-) -> Float32[torch.Tensor, "b h q k"]:
-    """The weights of one layer in float32, after all that must hold for them was checked.
-
-    mask [b, L]: 1 for attended tokens. Rows of padded queries may hold anything. Where a part has learned sinks, rows
-    may sum to less than 1. In half precision rows may hold NaN (see `Rows`).
-
-    Raises:
-        RunError: no weights, a wrong shape, a row that does not sum to 1 over the attended tokens, or a causal part
-            that looks ahead; `where` names layer and model.
-    """
-    if attention is None:
-        raise RunError("the model gave no attention weights", where=where, advice='try attn_implementation="eager"')
-    b, length = mask.shape
-    expected = (b, part.num_heads, length, length)
-    if tuple(attention.shape) != expected:
-        raise RunError(
-            "attention weights of a wrong shape", received=tuple(attention.shape), expected=expected, where=where
-        )
-    probabilities = attention.float()
-    sums = torch.einsum("bhqk,bk->bhq", probabilities, mask.float())
-    deviation = (sums - 1).clamp(min=0) if part.sinks else (sums - 1).abs()
-    skipped = mask[:, None] == 0
-    if attention.dtype in (torch.float16, torch.bfloat16):
-        skipped = skipped | deviation.isnan()
-    error = float(deviation.masked_fill(skipped, 0).max())
-    tolerance = ROW_SUM_TOLERANCE[attention.dtype]
-    if not error <= tolerance:  # NaN fails as well
-        raise RunError(
-            "rows of attention do not sum to 1 over the attended tokens",
-            received=f"a deviation of {error:.3g}",
-            expected=f"at most {tolerance:g}",
-            where=where,
-        )
-    ahead = probabilities.triu(1) * mask[:, None, :, None] if part.causal else probabilities[:0]
-    if bool((ahead.nan_to_num(0) > 0).any()):
-        raise RunError("a causal part attends to later tokens: its causal mask was lost", where=where)
-    return probabilities
+        return found.masked_fill(rows[..., None], 0)
 
 
 def aligned(
@@ -145,15 +155,6 @@ def aligned(
     moved = mask.gather(1, index)
     assert bool((moved[:, :-1] >= moved[:, 1:]).all()), "the tokens of a unit stand in one run"
     return values.gather(1, index), moved, start
-
-
-def unrolled(
-    attention: Float[torch.Tensor, "b h q k"], start: Int64[torch.Tensor, " b"]
-) -> Float[torch.Tensor, "b h q k"]:
-    """The inverse move, of queries and keys."""
-    length = attention.shape[-1]
-    index = (torch.arange(length, device=attention.device) - start[:, None]) % length
-    return attention.take_along_dim(index[:, None, :, None], 2).take_along_dim(index[:, None, None, :], 3)
 
 
 def attention_modules(model: torch.nn.Module, part: PartPattern) -> list[torch.nn.Module]:

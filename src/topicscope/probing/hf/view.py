@@ -26,11 +26,9 @@ from topicscope.probing.hf.eager import (
     aligned,
     ask_for_weights,
     attention_modules,
-    checked_attention,
     evaluating,
     implementation,
     output_of,
-    unrolled,
 )
 from topicscope.probing.hf.families import Family, PartSpec, family_of
 from topicscope.probing.hf.sdpa import Factors, NotFactored, OnFactors, factored
@@ -138,9 +136,9 @@ class ModelView:
             RunError: a layer whose attention is missing, of a wrong shape, whose rows do not sum to 1 or, in a causal
                 part, that looks ahead; the message names layer and model.
         """
-        ids, mask, start = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
-        padded_left = bool(start.any())
-        rows, calls = Rows(self.parts, batch.attention_mask.to(self.device)), LayerCalls(self.parts)
+        attended = batch.attention_mask.to(self.device)
+        ids, mask, start = aligned(batch.input_ids.to(self.device), attended)
+        rows, calls = Rows(self.parts, attended, mask, start), LayerCalls(self.parts)
         # Where the last layers are not read, the pass ends before them.
         cut = any(part.layers[-1] + 1 < part.num_layers for part in self.parts)
 
@@ -149,10 +147,7 @@ class ModelView:
             if layer is not None:
                 where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
                 weights = output[place] if isinstance(output, tuple) and len(output) > place else None
-                weights = checked_attention(weights, part, mask, where)
-                weights = weights if part.only_heads is None else weights[:, list(part.heads)]
-                weights = unrolled(weights, start) if padded_left else weights
-                on_attention(part.name, layer, rows.see(part, weights))
+                on_attention(part.name, layer, rows.checked(weights, part, where))
             if cut and calls.all_read:
                 raise Finished
             # Nothing downstream uses the weights: passing them on would only keep them alive.
