@@ -172,13 +172,11 @@ def profiled(
     """The head table with the profile of every head beside it, and examples for the 200 best (`top_heads`).
 
     Read from a seeded sample of `options.profile` units; shares and examples are for the topics of the headline's
-    threshold, in the first topic model. Without units to read the table is left as it is.
+    threshold, in the first topic model.
 
     Raises:
         RunError: as `ModelView.run`.
     """
-    if options.profile == 0:
-        return head_table, ()
     part, threshold = str(headline["part"]), threshold_of(headline["threshold"])
     configuration = next(i for i, c in enumerate(lookup.configurations) if c.threshold == threshold)
     chosen = sampled(units, options.profile, options.seed)

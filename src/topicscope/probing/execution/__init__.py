@@ -9,7 +9,6 @@ from topicscope.probing.execution.forward_pass import (
     ShardLost,
     ShardRead,
     attention_pass,
-    left_out_warnings,
     read_shard,
     shard_chunks,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "ShardLost",
     "ShardRead",
     "attention_pass",
-    "left_out_warnings",
     "read_shard",
     "shard_chunks",
 ]

@@ -77,6 +77,14 @@ class LeftOut:
     reason: str
     documents: tuple[str, ...]
 
+    def warning(self, documents: int) -> str:
+        """One line, of a text of so many documents, with the first of the ids that were left out."""
+        some = ", ".join(self.documents[:5]) + (", …" if len(self.documents) > 5 else "")
+        return (
+            f"{self.task}: {len(self.documents)} of {documents} documents were left out ({some}): {self.reason}; "
+            "--resume tries them again"
+        )
+
 
 @runtime_checkable
 class ShardExecutor(Aligner, Protocol):
@@ -275,15 +283,3 @@ def _read_elsewhere(
         # Beyond a gap: counted in this result only, and kept where it is for a run that fills the gap.
         for number in sorted(ready):
             state.fold_kept(ready[number], number=number)
-
-
-def left_out_warnings(left_out: Sequence[LeftOut], documents: int) -> list[str]:
-    """One line for each shard that was lost, with the first of its document ids."""
-    lines = []
-    for lost in left_out:
-        some = ", ".join(lost.documents[:5]) + (", …" if len(lost.documents) > 5 else "")
-        lines.append(
-            f"{lost.task}: {len(lost.documents)} of {documents} documents were left out ({some}): {lost.reason}; "
-            "--resume tries them again"
-        )
-    return lines

@@ -57,16 +57,11 @@ class LayerCalls:
         self._parts = parts
         self.counts = dict.fromkeys((part.name for part in parts), 0)
 
-    def number(self, part: PartSpec) -> int | None:
-        """The layer of this call; None where it is not one of those that are read."""
+    def next(self, part: PartSpec) -> tuple[int, bool]:
+        """The layer of a call, and whether no layer that is read is still to come after it."""
         layer = self.counts[part.name]
         self.counts[part.name] += 1
-        return layer if layer in part.layers else None
-
-    @property
-    def all_read(self) -> bool:
-        """Whether no layer that is read is still to come."""
-        return all(self.counts[part.name] > max(part.layers, default=-1) for part in self._parts)
+        return layer, all(self.counts[p.name] > max(p.layers, default=-1) for p in self._parts)
 
 
 class Rows:

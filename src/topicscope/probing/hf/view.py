@@ -6,7 +6,6 @@ Axes: b unit of the batch, h (query) head, q query position, k key position, L p
 import copy
 import hashlib
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -31,12 +30,13 @@ from topicscope.probing.hf.eager import (
     output_of,
 )
 from topicscope.probing.hf.families import Family, PartSpec, family_of
-from topicscope.probing.hf.sdpa import Factors, NotFactored, OnFactors, factored
+from topicscope.probing.hf.sdpa import Factors, NotFactored, factored
 from topicscope.probing.tokens import Batch
 
 __all__ = ["FIXED_POSITION", "ModelView", "OnAttention", "PartSpec", "attention_modules", "view_model"]
 
 OnAttention = Callable[[str, int, torch.Tensor], None]
+OnFactors = Callable[[str, int, Factors], None]
 Way = Literal["registry", "hooks"]
 # Where `embedding_output` puts every token: the first place that is a word's. Position 0 is the special token's own.
 FIXED_POSITION = 1
@@ -81,8 +81,8 @@ class ModelView:
         self._embedding = embedding
         self._pad_id = int(model.config.pad_token_id or 0)
         self._filler_id = 0 if self._pad_id else 1  # any token that is no padding
-        # Why attention cannot be read in factors; "" where it can, None before the first trial.
-        self._not_factored: str | None = "only hooks were asked for" if hooks_only else None
+        # Whether attention can be read in factors; None before the first trial.
+        self._factored: bool | None = False if hooks_only else None
 
     @property
     def device(self) -> str:
@@ -143,12 +143,12 @@ class ModelView:
         cut = any(part.layers[-1] + 1 < part.num_layers for part in self.parts)
 
         def read(_module: torch.nn.Module, _inputs: Any, output: Any, *, part: PartSpec, place: int) -> Any:
-            layer = calls.number(part)
-            if layer is not None:
+            layer, all_read = calls.next(part)
+            if layer in part.layers:
                 where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
                 weights = output[place] if isinstance(output, tuple) and len(output) > place else None
                 on_attention(part.name, layer, rows.checked(weights, part, where))
-            if cut and calls.all_read:
+            if cut and all_read:
                 raise Finished
             # Nothing downstream uses the weights: passing them on would only keep them alive.
             return (*output[:place], None, *output[place + 1 :])
@@ -189,8 +189,20 @@ class ModelView:
         """
         ids, mask, _ = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
         calls = LayerCalls(self.parts)
-        listening = factored(self._model, self._family.parts, self.parts, on_factors, calls, whole=whole)
-        with torch.inference_mode(), evaluating(self._model), listening:
+        parts = zip(self._family.parts, self.parts, strict=True)
+        part_of = {id(m): part for pattern, part in parts for m in attention_modules(self._model, pattern)}
+
+        def on_call(module: torch.nn.Module, factors: Factors) -> None:
+            part = part_of.get(id(module))
+            if part is None:
+                raise NotFactored("an attention module that belongs to no part")
+            layer, all_read = calls.next(part)
+            if layer in part.layers:
+                on_factors(part.name, layer, factors)
+            if all_read and not whole:
+                raise Finished
+
+        with torch.inference_mode(), evaluating(self._model), factored(self._model, on_call):
             try:
                 self._model(**self._inputs(ids, mask))
             except Finished:
@@ -205,37 +217,34 @@ class ModelView:
         The rule: the registry, if the model honours it and the two agree in every layer and head; hooks otherwise.
         It is tried once for each view; a batch of which `run_factored` cannot be had is still to be read by `run`.
         """
-        if self._not_factored is None:
-            paths = dict(self.paths)
-            self._not_factored = self._why_not_factored(batch)
-            self.paths = paths  # the trial is no reading
-        return self._not_factored == ""
-
-    def _why_not_factored(self, batch: Batch) -> str:
-        """Why not; "" where the factors say the same as the weights on the first tokens of the first unit."""
+        if self._factored is not None:
+            return self._factored
         tokens = batch.attention_mask[0].bool()
         ids, mask = (x[:1, tokens][:, :TRIAL_TOKENS] for x in (batch.input_ids, batch.attention_mask))
         start = Batch(ids, mask, batch.unit_index[:1])
         weights: dict[tuple[str, int], torch.Tensor] = {}
         factors: dict[tuple[str, int], Factors] = {}
+        paths = dict(self.paths)
         self.run(start, lambda part, layer, attention: weights.update({(part, layer): attention.clone()}))
         try:
             self.run_factored(start, lambda part, layer, found: factors.update({(part, layer): found}), whole=True)
-        except NotFactored as reason:
-            return str(reason)
-        worst, specs = 0.0, {part.name: part for part in self.parts}
+        except NotFactored:
+            factors = {}
+        self.paths = paths  # the trial is no reading
+        self._factored = bool(factors)
+        specs = {part.name: part for part in self.parts}
         for (name, layer), found in factors.items():
-            # max |exp(s q_i·k_j - ℓ_i) - A_ij| over the heads that are read
             heads, expected = list(specs[name].heads), weights[name, layer]
             groups = found.query.shape[1] // found.key.shape[1]
             key = found.key[:, [head // groups for head in heads]].float()
             scores = found.scale * found.query[:, heads].float() @ key.transpose(-1, -2)
             attention = (scores - found.normaliser[:, heads, :, None]).exp()
             attention = attention.tril() if specs[name].causal else attention
-            same_shape = attention.shape == expected.shape
-            difference = float((attention - expected).abs().max()) if same_shape else math.inf
-            worst = max(worst, math.inf if math.isnan(difference) else difference)
-        return "" if worst <= TOLERANCE[self.dtype] else f"its factors are off by {worst:.2g}"
+            same = attention.shape == expected.shape
+            # NaN fails as well.
+            if not (same and float((attention - expected).abs().max()) <= TOLERANCE[self.dtype]):
+                self._factored = False
+        return self._factored
 
     def only(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> "ModelView":
         """A view of the same model that reads only these layers and heads (numbered from 0) of every part.
@@ -289,7 +298,7 @@ class ModelView:
             )
         name = f"{self.name} (random weights, seed {seed})"
         view = ModelView(model.to(self.device).eval(), self.tokenizer, self._family, name)
-        view.parts, view._not_factored = self.parts, self._not_factored
+        view.parts, view._factored = self.parts, self._factored
         return view
 
     def _inputs(self, input_ids: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:

@@ -8,8 +8,6 @@ Everything that is lost is counted by reason:
 - unknown: the tokenizer has no token for the word;
 - drift: the token at the word's place spells something else (offsets shifted by accents or emoji), so that its
   place cannot be trusted.
-
-What tokens spell, and what a tokenizer's own normaliser makes of a word.
 """
 
 from bisect import bisect_right
@@ -220,11 +218,63 @@ def align_units(
     words = empty = split = 0
     for i, unit in enumerate(units):
         found = splitter(unit.text)
+        words += len(found)
+
+        # What special tokens stand around, and the spans of the others without the spaces around them, which byte-level
+        # tokenizers count in and others do not.
         ids, offsets, special = (encoded[name][i] for name in ("input_ids", "offset_mapping", "special_tokens_mask"))
-        windows, reasons = _align(unit, i, found, ids, offsets, special, spelling, max_length, merge=pieces == "merge")
-        aligned += windows
-        lost.update(reasons)
-        words, empty, split = words + len(found), empty + (not windows), split + (len(windows) > 1)
+        content = [place for place, flag in enumerate(special) if not flag]
+        if not content:
+            lost["unknown"] += len(found)
+            empty += 1
+            continue
+        first, last = content[0], content[-1] + 1
+        before, body, after = ids[:first], ids[first:last], ids[last:]
+        room = max_length - len(before) - len(after)
+        if room < 1:
+            raise InputError(
+                "the model's window has no room for a word",
+                received=f"a window of {max_length} tokens, {len(before) + len(after)} of them special",
+                expected="a window of hundreds of tokens",
+                advice="check the tokenizer's model_max_length",
+            )
+        spans = []
+        for start, end in offsets[first:last]:
+            piece = unit.text[start:end]
+            begin = start + len(piece) - len(piece.lstrip())
+            spans.append((begin, begin + len(piece.strip())))
+
+        # The word at each token, and the word that each token touches, so that no window is cut through it.
+        at: list[str | None] = [None] * len(body)
+        touched: list[int | None] = [None] * len(body)
+        for number, (word, tokens) in enumerate(zip(found, _overlapping(found, spans), strict=True)):
+            for token in tokens:
+                touched[token] = number
+            word_ids = tuple(body[token] for token in tokens)
+            if not tokens:
+                reason: str | None = "unknown"  # the tokenizer's normaliser removed it
+            elif len(tokens) > (room if pieces == "merge" else 1):
+                reason = "pieces"
+            elif word_ids != (spelling.unknown,) and (
+                spans[tokens[0]][0] < word.start or spans[tokens[-1]][1] > word.end
+            ):
+                reason = "merged"
+            else:
+                # The span may also be shorter, where the normaliser removed a mark at the end; the spelling decides.
+                reason = spelling.fault(word_ids, word.text)
+            if reason is None:
+                at[tokens[0]] = normalise_word(word.text)
+                for token in tokens[1:]:
+                    at[token] = LATER_PIECE
+            else:
+                lost[reason] += 1
+
+        windows = list(_windows(touched, room))
+        split += len(windows) > 1
+        for number, (start, end) in enumerate(windows):
+            read = (*before, *body[start:end], *after)
+            of_words = (*[None] * len(before), *at[start:end], *[None] * len(after))
+            aligned.append(AlignedUnit(unit.document_id, i, number, read, of_words))
     return aligned, Coverage(
         units=len(units),
         empty_units=empty,
@@ -278,74 +328,6 @@ def word_token_ids(
                     lost[next((reason for reason in reasons if reason != "pieces"), "pieces")] += 1
             progress.update("look up words", start + len(block))
     return WordTokens(found, lost)
-
-
-def _align(
-    unit: Unit,
-    index: int,
-    words: Sequence[Word],
-    ids: Sequence[int],
-    offsets: Sequence[tuple[int, int]],
-    special: Sequence[int],
-    spelling: Spelling,
-    max_length: int,
-    *,
-    merge: bool,
-) -> tuple[list[AlignedUnit], Counter[str]]:
-    """The windows of a unit, and how many of its words were lost by reason."""
-    content = [i for i, flag in enumerate(special) if not flag]
-    if not content:
-        return [], Counter(unknown=len(words))
-    first, last = content[0], content[-1] + 1
-    before, body, after = tuple(ids[:first]), ids[first:last], tuple(ids[last:])
-    room = max_length - len(before) - len(after)
-    if room < 1:
-        raise InputError(
-            "the model's window has no room for a word",
-            received=f"a window of {max_length} tokens, {len(before) + len(after)} of them special",
-            expected="a window of hundreds of tokens",
-            advice="check the tokenizer's model_max_length",
-        )
-    # Without the spaces around it, which byte-level tokenizers count in and others do not.
-    spans = []
-    for start, end in offsets[first:last]:
-        piece = unit.text[start:end]
-        begin = start + len(piece) - len(piece.lstrip())
-        spans.append((begin, begin + len(piece.strip())))
-    lost: Counter[str] = Counter()
-    at: list[str | None] = [None] * len(body)
-    # The word that each token touches, so that no window is cut through it.
-    touched: list[int | None] = [None] * len(body)
-    for number, (word, tokens) in enumerate(zip(words, _overlapping(words, spans), strict=True)):
-        for token in tokens:
-            touched[token] = number
-        word_ids = tuple(body[token] for token in tokens)
-        if not tokens:
-            reason: str | None = "unknown"  # the tokenizer's normaliser removed it
-        elif len(tokens) > (room if merge else 1):
-            reason = "pieces"
-        elif word_ids != (spelling.unknown,) and (spans[tokens[0]][0] < word.start or spans[tokens[-1]][1] > word.end):
-            reason = "merged"
-        else:
-            # The span may also be shorter, where the normaliser removed a mark at the end; the spelling decides.
-            reason = spelling.fault(word_ids, word.text)
-        if reason is None:
-            at[tokens[0]] = normalise_word(word.text)
-            for token in tokens[1:]:
-                at[token] = LATER_PIECE
-        else:
-            lost[reason] += 1
-    windows = [
-        AlignedUnit(
-            document_id=unit.document_id,
-            unit=index,
-            window=number,
-            input_ids=(*before, *body[start:end], *after),
-            words=(*[None] * len(before), *at[start:end], *[None] * len(after)),
-        )
-        for number, (start, end) in enumerate(_windows(touched, room))
-    ]
-    return windows, lost
 
 
 def _overlapping(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
