@@ -11,6 +11,7 @@ Axes: b unit of the batch, c configuration, k pair class, h head, w weighting of
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
@@ -204,42 +205,31 @@ def sum_attention(
     for batch in batches:
         texts = windows.take(batch.unit_index)
         sinks = {p.name: sink_keys(view, batch, p) for p in view.parts} if exclude_sinks else {}
-        found = _read(view, batch, texts, lookup, sinks)
+        found: Mapping[str, BatchSums] = {}
+        if not sinks and view.can_be_factored(batch):
+            text = text_positions(texts, batch.attention_mask, lookup, aligned=True)
+            with suppress(NotFactored):  # not at this length, or not in this precision: the weights themselves decide
+                summed, on_attention = _prepared(view, FactoredSums, text, {}, {})
+                view.run_factored(batch, on_attention)
+                found = summed
+        if not found:
+            text = text_positions(texts, batch.attention_mask, lookup)
+            found, on_attention = _prepared(view, DenseSums, text, {}, sinks)
+            rows = view.run(batch, on_attention)
+            if any(bool(left_out.any()) for left_out in rows.not_a_number.values()):
+                # Which rows are lost is only known at the last layer: read again without them.
+                left_out_rows = {name: left_out.cpu() for name, left_out in rows.not_a_number.items()}
+                found, on_attention = _prepared(view, DenseSums, text, left_out_rows, sinks)
+                view.run(batch, on_attention)
+            for name, part in found.items():
+                part.rows[:, 1] = rows.not_a_number[name].sum(1)
+                part.rows[:, 2] = rows.missing[name]
         document = document_of[np.asarray(batch.unit_index)]
         length = batch.attention_mask.sum(1)
         for name, part in found.items():
             kept = length - sinks[name].sum(1) if exclude_sinks else length
             totals[name].add(document, kept.cpu().numpy() / 100, part, word_pairs=word_pairs)
     return list(totals.values())
-
-
-def _read(
-    view: ModelView,
-    batch: Batch,
-    texts: TokenWindows,
-    lookup: TopicLookup,
-    sinks: Mapping[str, torch.Tensor],
-) -> Mapping[str, BatchSums]:
-    if not sinks and view.can_be_factored(batch):
-        text = text_positions(texts, batch.attention_mask, lookup, aligned=True)
-        try:
-            found, on_attention = _prepared(view, FactoredSums, text, {}, {})
-            view.run_factored(batch, on_attention)
-            return found
-        except NotFactored:
-            pass  # not at this length, or not in this precision: the weights themselves decide
-    text = text_positions(texts, batch.attention_mask, lookup)
-    found, on_attention = _prepared(view, DenseSums, text, {}, sinks)
-    rows = view.run(batch, on_attention)
-    if any(bool(left_out.any()) for left_out in rows.not_a_number.values()):
-        # Which rows are lost is only known at the last layer: read again without them.
-        left_out_rows = {name: left_out.cpu() for name, left_out in rows.not_a_number.items()}
-        found, on_attention = _prepared(view, DenseSums, text, left_out_rows, sinks)
-        view.run(batch, on_attention)
-    for name, part in found.items():
-        part.rows[:, 1] = rows.not_a_number[name].sum(1)
-        part.rows[:, 2] = rows.missing[name]
-    return found
 
 
 def _prepared(
