@@ -42,7 +42,7 @@ from topicscope.probing.attention import Configuration, PartSums, TopicLookup, s
 from topicscope.probing.hf import ModelView, view_model  # noqa: E402
 from topicscope.probing.results import document_rows  # noqa: E402
 from topicscope.probing.statistics import PartMoments  # noqa: E402
-from topicscope.probing.tokens import CPU_TOKENS, AlignedUnit, Batch, align_units, make_batches  # noqa: E402
+from topicscope.probing.tokens import CPU_TOKENS, AlignedUnit, Batch, TokenWindows, align_units, make_batches  # noqa: E402
 from topicscope.text import Unit, load_stop_words, passages, wikipedia_sample  # noqa: E402
 from topicscope.topics import CorpusPassages, PairClass, Topics, assign_words, fit, load_topics, save_topics  # noqa: E402
 
@@ -118,9 +118,10 @@ def topical_share(chunk: Chunk) -> dict[str, float]:
     """Share of all tokens that bear a topic, by threshold and under any of them."""
     units, _, _, lookup = chunk
     tokens = sum(len(unit.input_ids) for unit in units)
-    words = np.concatenate([lookup.encode(unit.words) for unit in units])
+    text = TokenWindows.of(units)
+    words = lookup.codes(text.vocabulary)[text.words]
     words = words[words >= 0]
-    flags = [lookup.membership(c).any(1)[words] for c in range(len(lookup.configurations))]
+    flags = [lookup.memberships[c].any(1)[words] for c in range(len(lookup.configurations))]
     shares = {str(c.threshold): f.sum() / tokens for c, f in zip(lookup.configurations, flags, strict=True)}
     return {name: round(float(value), 3) for name, value in (shares | {"any": np.any(flags, 0).sum() / tokens}).items()}
 
@@ -130,7 +131,7 @@ def twin(units: list[AlignedUnit], lookup: TopicLookup) -> np.ndarray:
     model = AutoModel.from_pretrained(minilm_folder(), attn_implementation="eager").double().eval()
     sums: dict[tuple[int, PairClass], np.ndarray] = defaultdict(lambda: np.zeros((6, 12)))
     topics_of = [
-        {word: set(lookup.membership(c)[i].nonzero()[0].tolist()) for i, word in enumerate(lookup.words)}
+        {word: set(lookup.memberships[c][i].nonzero()[0].tolist()) for i, word in enumerate(lookup.words)}
         for c in range(len(lookup.configurations))
     ]
     for unit in units:

@@ -232,7 +232,7 @@ def test_coverage_adds_up_over_parts_of_a_corpus() -> None:
     _, whole = align(TOKENIZERS["wordpiece"], *texts)
     parts = [align(TOKENIZERS["wordpiece"], text)[1] for text in texts]
     assert sum(parts, Coverage()) == whole
-    assert whole.as_dict()["lost"]["pieces"] == whole.lost["pieces"] > 0
+    assert whole.lost["pieces"] > 0
 
 
 def test_a_slow_tokenizer_is_refused() -> None:

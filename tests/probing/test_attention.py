@@ -121,5 +121,5 @@ def test_distances_are_exact_up_to_32_and_every_distance_has_a_bin() -> None:
 
 def test_words_without_any_topics_are_numbered_still() -> None:
     lookup = TopicLookup([], ["a", "b", "a"])
-    assert lookup.encode(["b", None, "a"]).tolist() == [1, -1, 0]
-    assert lookup.bands(lookup.encode(["b", None, "a"])).tolist() == [0, 0, 0]
+    assert lookup.codes(("b", "a")).tolist() == [1, 0, -1, -1]
+    assert lookup.bands[lookup.codes(("b", "a"))].tolist() == [0, 0, 0, 0]

@@ -52,7 +52,8 @@ class PlantedView(ModelView):
                 for j in mates or [i]:
                     attention[row, TOPIC, i, j] = 1 / len(mates or [i])
         on_attention("encoder", 0, attention)
-        return Rows(self.parts, batch.attention_mask)
+        start = torch.zeros(len(batch.unit_index), dtype=torch.int64)
+        return Rows(self.parts, batch.attention_mask, batch.attention_mask, start)
 
 
 FAMILY = view_model(*tiny.build("bert"))._family

@@ -23,7 +23,7 @@ from topicscope.topics import PairClass
 def test_sums_without_sinks_equal_rows_made_again(family: str, side: str) -> None:
     view = view_model(*tiny.build(family))
     units, lookup = prepared(view)
-    membership = lookup.membership(0)
+    membership = lookup.memberships[0]
     topics = {w: set(membership[i].nonzero()[0].tolist()) for i, w in enumerate(lookup.words)}
     want = {part.name: np.zeros((len(PairClass), 2)) for part in view.parts}
     removed = 0

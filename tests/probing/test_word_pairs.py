@@ -24,7 +24,7 @@ def as_dict(pairs: WordPairs) -> dict[tuple[int, ...], tuple[float, float]]:
 def test_entries_equal_sums_pair_by_pair(family: str, overlap: str, hooks_only: bool) -> None:
     view = view_model(*tiny.build(family), hooks_only=hooks_only)
     units, lookup = prepared(view, overlap)
-    has_topic = lookup.membership(0).any(1) | lookup.membership(1).any(1)
+    has_topic = lookup.memberships[0].any(1) | lookup.memberships[1].any(1)
     index = {word: i for i, word in enumerate(lookup.words)}
     sums, counts = Counter(), Counter()
     for unit in units:
@@ -60,7 +60,7 @@ def random_pieces(number: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def test_pieces_add_up_in_any_grouping_and_come_back_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topicscope.probing.attention.word_pair_sums._WAITING", 40)
+    monkeypatch.setattr("topicscope.probing.attention.pair_sums._WAITING", 40)
     pieces = random_pieces(12)
     once, first, second = WordPairs(), WordPairs(), WordPairs()
     for number, piece in enumerate(pieces):
@@ -81,7 +81,7 @@ def test_pieces_add_up_in_any_grouping_and_come_back_from_a_file(monkeypatch: py
 
 
 def test_pairs_that_find_no_place_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topicscope.probing.attention.word_pair_sums._WAITING", 40)
+    monkeypatch.setattr("topicscope.probing.attention.pair_sums._WAITING", 40)
     pieces = random_pieces(12)
     pairs = WordPairs(most=50)
     for piece in pieces:

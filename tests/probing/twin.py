@@ -61,7 +61,7 @@ def pair_sums(
 
     Attention to a word is summed over its tokens, from it averaged.
     """
-    membership = lookup.membership(configuration)
+    membership = lookup.memberships[configuration]
     topics = {w: set(membership[i].nonzero()[0].tolist()) for i, w in enumerate(lookup.words)}
     found: dict = defaultdict(lambda: (0.0, 0.0, 0))
     for unit in units:

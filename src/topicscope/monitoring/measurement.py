@@ -155,7 +155,7 @@ class AttentionReader:
         unique, group = np.unique(first * len(used) + second, return_inverse=True)
         values = np.stack([np.bincount(group, r, len(unique)) for r in residual])
         bands = frequency_bands(self._lookup.counts[used].astype(np.float64))
-        shuffles = WordPairs(self._lookup.membership(0)[used], bands)
+        shuffles = WordPairs(self._lookup.memberships[0][used], bands)
         z, banded = shuffles.shuffled(*np.divmod(unique, len(used)), values)
         return z, z if bands is None else banded  # too few words for two bands: the tests are one
 

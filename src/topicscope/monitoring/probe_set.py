@@ -105,7 +105,7 @@ def prepare(
     tokens = tokens_of(tokenizer, corpus, options, max_length=max_length, progress=SilentProgress())
     counts = dict(zip(tokens.words, tokens.word_counts.tolist(), strict=True))
     lookup = TopicLookup([configuration], tokens.words, np.array(list(counts.values()), dtype=np.int64))
-    membership = lookup.membership(0)
+    membership = lookup.memberships[0]
     if int((membership.sum(0) > 0).sum()) < 2 or int(membership.sum(0).max(initial=0)) < 2:
         raise InputError(
             "the documents need words of at least two topics, and two words of one topic",

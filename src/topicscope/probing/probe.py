@@ -25,7 +25,6 @@ from topicscope.probing.execution import (
     PassSpec,
     ShardExecutor,
     attention_pass,
-    left_out_warnings,
 )
 from topicscope.probing.hf import ModelView, pinned
 from topicscope.probing.inputs import (
@@ -305,7 +304,7 @@ def probe(
         )
         shuffling = time.perf_counter() - started
         work.interrupted = work.interrupted or (config.permutations > 0 and not tests)
-        work.warn(shuffle_warnings, left_out_warnings(work.left_out, tokens.documents))
+        work.warn(shuffle_warnings, [lost.warning(tokens.documents) for lost in work.left_out])
         if measured.interrupted:
             work.warn([f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"])
 
@@ -315,7 +314,7 @@ def probe(
         answer = headline_of_parts(view.name, rows, measured.moments, measured.interrupted)
         heads = head_rows(measured.moments, view.parts, configurations)
         head_examples: tuple[dict[str, Any], ...] = ()
-        if not work.interrupted:
+        if config.profile and not work.interrupted:
             with work.until_interrupted("heads were not profiled"):
                 heads, head_examples = profiled(view, tokens, lookup, heads, answer, config)
 
@@ -330,7 +329,7 @@ def probe(
             head_table=heads,
             controls=controls,
             embeddings=embeddings,
-            document_table=measured.document_table(),
+            document_table=measured.document_table,
             coverage={
                 "text": {k: v for k, v in asdict(tokens.unit_counts).items() if k != "warnings"},
                 "alignment": asdict(tokens.coverage),

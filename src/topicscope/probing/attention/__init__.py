@@ -2,10 +2,9 @@
 
 from topicscope.probing.attention.blocks import BINNED, DISTANCE_EDGES, NUM_BAND_PAIRS, NUM_BINS, distance_bin
 from topicscope.probing.attention.head_profile import profiled, top_heads
-from topicscope.probing.attention.pair_sums import NUM_CLASSES, PartSums, sum_attention
+from topicscope.probing.attention.pair_sums import NUM_CLASSES, PartSums, WordPairs, sum_attention
 from topicscope.probing.attention.pair_table import PairReader, PairTable
-from topicscope.probing.attention.topic_lookup import Configuration, TopicLookup
-from topicscope.probing.attention.word_pair_sums import WordPairs
+from topicscope.probing.attention.positions import Configuration, TopicLookup
 
 __all__ = [
     "BINNED",

@@ -1,132 +1,20 @@
-"""Blocks of attention built from its factors: chosen queries by chosen keys of some units of a batch.
+"""Sums of attention over a block of queries and keys, by class of pair, and over a batch of such blocks.
 
-Axes: b unit of the batch, L position, g unit of a block, m query, n key, p pair, h head that is read, d its width.
-
-Sums of attention over a block of queries and keys, by class of pair.
-
-Axes: b unit of the block, c configuration, k pair class, h head, q query, j key.
+Axes: b unit of the block, c configuration, k pair class, h head that is read, q query, j key, w weighting of the rows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from topicscope.probing.attention.positions import TokenPositions, both_first, count_codes, pair_codes
-from topicscope.probing.attention.topic_lookup import NUM_BANDS
-from topicscope.probing.hf import Factors, PartSpec
+from topicscope.probing.attention.positions import NUM_BANDS, TokenPositions, pair_codes
+from topicscope.probing.hf import PartSpec
 from topicscope.topics import PairClass
 
-# Probabilities alive at a time: on a CPU what its cache holds, elsewhere what keeps the device busy.
-CPU_BLOCK, DEVICE_BLOCK = 1 << 20, 1 << 26
-PAIRS_AT_A_TIME = 2048
-
-
-class LayerFactors:
-    """The factors of one layer, token by token: unit u's token at position i is number u·L + i."""
-
-    def __init__(self, factors: Factors, part: PartSpec) -> None:
-        self.scale = factors.scale
-        self.query, self.key = (t.transpose(1, 2).flatten(2).flatten(0, 1) for t in (factors.query, factors.key))
-        self.normaliser = factors.normaliser.transpose(1, 2).flatten(0, 1)
-        self._width = factors.query.shape[-1]
-        groups = factors.query.shape[1] // factors.key.shape[1]
-        self._heads = None if part.only_heads is None else list(part.heads)
-        self._key_heads = None if groups == 1 and self._heads is None else [h // groups for h in part.heads]
-
-    def queries(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """q [token, h, d] and ℓ [token, h] in float32."""
-        rows = self.query.index_select(0, tokens)
-        rows = rows.reshape(len(rows), rows.shape[1] // self._width, self._width)
-        normaliser = self.normaliser.index_select(0, tokens)
-        if self._heads is not None:
-            rows, normaliser = rows[:, self._heads], normaliser[:, self._heads]
-        return rows.float(), normaliser
-
-    def keys(self, tokens: torch.Tensor) -> torch.Tensor:
-        """k [token, h, d] in float32, one for each query head."""
-        rows = self.key.index_select(0, tokens)
-        rows = rows.reshape(len(rows), rows.shape[1] // self._width, self._width)
-        return (rows if self._key_heads is None else rows[:, self._key_heads]).float()
-
-    def pairs(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        """A [p, h] of single pairs of tokens."""
-        pieces = []
-        for some in torch.split(torch.stack([query, key]), PAIRS_AT_A_TIME, 1):
-            rows, normaliser = self.queries(some[0])
-            pieces.append(((rows * self.keys(some[1])).sum(-1) * self.scale - normaliser).exp_())
-        return torch.cat(pieces)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some sets of queries and keys, each within one unit, padded to one number of either.
-
-    rows [g]: the units, of which one may have several sets. query [g, m], key [g, n]: positions, and which of them are
-    chosen: query_valid, key_valid. tokens: their numbers in `LayerFactors`, flat.
-    later [g, m, n]: where the key comes after the query, in a causal part. All on the CPU but `later` and `tokens`.
-    """
-
-    rows: torch.Tensor
-    query: torch.Tensor
-    query_valid: torch.Tensor
-    key: torch.Tensor
-    key_valid: torch.Tensor
-    later: torch.Tensor | None
-    tokens: tuple[torch.Tensor, torch.Tensor]
-
-    def attention(self, layer: LayerFactors) -> torch.Tensor:
-        """A [g, h, m, n] of one layer, 0 where the key is later; anything where a place is not valid."""
-        (g, m), n = self.query.shape, self.key.shape[1]
-        query, normaliser = layer.queries(self.tokens[0])
-        key = layer.keys(self.tokens[1])
-        h = query.shape[1]
-        query = query.reshape(g, m, h, -1).transpose(1, 2).reshape(g * h, m, -1)
-        key = key.reshape(g, n, h, -1).permute(0, 2, 3, 1).reshape(g * h, -1, n)
-        start = normaliser.reshape(g, m, h).transpose(1, 2).reshape(g * h, m, 1)
-        # One product gives s q·k - ℓ.
-        scores = torch.baddbmm(start, query, key, beta=-1, alpha=layer.scale)
-        attention = scores.exp_().reshape(g, h, m, n)
-        return attention if self.later is None else attention.masked_fill_(self.later[:, None], 0)
-
-
-def make_blocks(
-    units: torch.Tensor, query: torch.Tensor, key: torch.Tensor, part: PartSpec, device: str
-) -> Iterator[Block]:
-    """Blocks of the positions where `query` [s, L] and `key` [s, L] hold in `units` [s], sets of like size together."""
-    limit = (CPU_BLOCK if torch.device(device).type == "cpu" else DEVICE_BLOCK) // len(part.heads)
-    sizes = torch.stack([query.sum(1), key.sum(1)], 1)
-    order = sizes.prod(1).argsort(stable=True).tolist()
-    rows: list[int] = []
-    area = [0, 0]
-    for row in [r for r in order if int(sizes[r].prod())]:
-        grown = [max(a, int(size)) for a, size in zip(area, sizes[row], strict=True)]
-        if rows and (len(rows) + 1) * grown[0] * grown[1] > limit:
-            yield _block(rows, units, query, key, part, device)
-            rows, grown = [], sizes[row].tolist()
-        rows.append(row)
-        area = grown
-    if rows:
-        yield _block(rows, units, query, key, part, device)
-
-
-def _block(
-    rows: list[int], units: torch.Tensor, query: torch.Tensor, key: torch.Tensor, part: PartSpec, device: str
-) -> Block:
-    units, length = units[rows], query.shape[1]
-    sides = []
-    for chosen in (query[rows], key[rows]):
-        count = chosen.sum(1)
-        places = (~chosen).to(torch.int8).argsort(dim=1, stable=True)[:, : int(count.max())]
-        sides.append((places, torch.arange(places.shape[1]) < count[:, None]))
-    (queries, query_valid), (keys, key_valid) = sides
-    later = (keys[:, None, :] > queries[:, :, None]).to(device) if part.causal else None
-    tokens = ((units[:, None] * length + queries).flatten(), (units[:, None] * length + keys).flatten())
-    return Block(units, queries, query_valid, keys, key_valid, later, (tokens[0].to(device), tokens[1].to(device)))
-
-
+# Pairs whose class masks are alive at a time.
+PAIRS_AT_A_TIME = 1 << 19
 # The classes whose pairs are also counted by distance and by frequency, for the matched ratios.
 BINNED = (PairClass.same_word, PairClass.same_topic, PairClass.different_topic)
 # |i-j| exactly up to 32 tokens, then bins that widen by a fifth, up to far beyond any window.
@@ -155,14 +43,27 @@ class TopicalPairs(NamedTuple):
 
 
 class PairBlock:
-    """Sums over the pairs of a block whose attention comes layer by layer; a row's pieces of one word are averaged."""
+    """Sums over the pairs of a block whose attention comes layer by layer; a row's pieces of one word are averaged.
+
+    rows [b]: which units of the batch these are. counts int64 [b, c, k]: pairs of each of the `classes`.
+    """
 
     def __init__(
-        self, query: TokenPositions, key: TokenPositions, *, causal: bool, classes: Sequence[PairClass], device: str
+        self,
+        rows: np.ndarray,
+        query: TokenPositions,
+        key: TokenPositions,
+        *,
+        causal: bool,
+        classes: Sequence[PairClass],
+        device: str,
     ) -> None:
         codes = pair_codes(query, key, causal=causal)
-        counted = both_first(query, key)
-        self.counts = count_codes(codes, counted, classes)  # [b, c, k]
+        # One of the pairs of positions for each pair of words.
+        counted = query.first[:, :, None] & key.first[:, None, :]
+        kept = codes.masked_fill(~counted[:, None], -1)
+        self.rows = rows
+        self.counts = np.stack([(kept == k).sum((-1, -2)).numpy() for k in classes], axis=-1)
         self._codes = codes.to(device)  # [b, c, q, j]
         self._classes = torch.tensor([int(k) for k in classes], dtype=torch.int8, device=device)
         self._counted = counted
@@ -213,12 +114,12 @@ class PairBlock:
         return sums, counts
 
     def topical_pairs(self, readings: int) -> TopicalPairs:
-        """Pairs of different words with topics; `unit` is the row of the block."""
+        """Pairs of different words with topics."""
         chosen = torch.stack([(self._codes == k).any(1) for k in TOPICAL]).any(0)
         unit, row, column = pairs = np.nonzero(chosen.cpu().numpy())
         words = self._query.words.numpy()[unit, row], self._key.words.numpy()[unit, column]
         return TopicalPairs(
-            unit=unit,
+            unit=self.rows[unit],
             entries=np.stack([*words, distance_bin(self._distance.numpy()[pairs])], 1),
             attention=self._pooled.double().cpu().numpy()[pairs] / readings,
             counts=self._counted.numpy()[pairs],
@@ -229,3 +130,56 @@ def row_weights(query: TokenPositions, *, causal: bool) -> torch.Tensor:
     """[b, q, w]: the weight of a row, 1/pieces, and in a causal part the factor (i+1)/100 upon it."""
     weights = [1 / query.pieces, query.rank.float() / 100] if causal else [1 / query.pieces]
     return torch.stack(weights, -1)
+
+
+class BatchSums:
+    """Sums of one part over one batch, layer by layer; see `DenseSums` and `FactoredSums`.
+
+    pairs: the blocks that hold single pairs. layers: sums [b, h, w, c, k] of each layer that was read, in float64 on
+    the CPU. counts [b, c, k]: pairs of each class. rows [b, 3]: see `PartSums.rows`.
+    """
+
+    pairs: list[PairBlock]
+    counts: np.ndarray
+
+    def __init__(self, part: PartSpec, query: TokenPositions) -> None:
+        self.layers: dict[int, torch.Tensor] = {}
+        self.rows = torch.zeros(len(query.words), 3, dtype=torch.float64)
+        self._shape = (len(query.words), len(query.topics))
+        self._readings = len(part.layers) * len(part.heads)
+
+    def binned(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sums and counts [b, c, binned class, bin] of the attention averaged over layers and heads."""
+        sums, counts = np.zeros((2, *self._shape, len(BINNED), NUM_BINS + NUM_BAND_PAIRS))
+        for block in self.pairs:
+            sums[block.rows], counts[block.rows] = block.binned(self._readings)
+        return sums, counts
+
+    def topical_pairs(self) -> Iterator[TopicalPairs]:
+        """Pairs of different words with topics, each once."""
+        for block in self.pairs:
+            yield block.topical_pairs(self._readings)
+
+
+class DenseSums(BatchSums):
+    """Sums from attention weights."""
+
+    def __init__(self, part: PartSpec, query: TokenPositions, key: TokenPositions, device: str) -> None:
+        super().__init__(part, query)
+        units, length = query.words.shape
+        positions = torch.arange(length).expand(units, length)
+        everywhere = torch.ones_like(positions, dtype=torch.bool)
+        self.pairs = []
+        for rows in torch.split(torch.arange(units), max(1, PAIRS_AT_A_TIME // length**2)):
+            sides = [side.take(rows, positions[rows], everywhere[rows]) for side in (query, key)]
+            block = PairBlock(rows.numpy(), *sides, causal=part.causal, classes=tuple(PairClass), device=device)
+            self.pairs.append(block)
+        self.counts = np.concatenate([block.counts for block in self.pairs])
+
+    def add(self, layer: int, attention: torch.Tensor) -> None:
+        """Add one layer's attention [b, h, q, j]."""
+        sums = []
+        for block in self.pairs:
+            units = slice(int(block.rows[0]), int(block.rows[-1]) + 1)
+            sums.append(block.add(attention[units].clone()).double().cpu())
+        self.layers[layer] = torch.cat(sums)

@@ -13,111 +13,203 @@ n key, w weighting of the rows: plain, and in a causal part (i+1)/100 as well.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from topicscope.probing.attention.blocks import (
-    BINNED,
-    NUM_BAND_PAIRS,
-    NUM_BINS,
-    Block,
-    LayerFactors,
-    PairBlock,
-    TopicalPairs,
-    make_blocks,
-    row_weights,
-)
-from topicscope.probing.attention.positions import TokenPositions, both_first, later_keys
+from topicscope.probing.attention.blocks import BatchSums, PairBlock, row_weights
+from topicscope.probing.attention.positions import TokenPositions, later_keys
 from topicscope.probing.hf import ROW_SUM_TOLERANCE, Factors, NotFactored, PartSpec
 from topicscope.topics import PairClass
 
 # The last class, no_topic, is what is left.
 BUILT = tuple(k for k in PairClass if k != PairClass.no_topic)
+# Probabilities alive at a time: on a CPU what its cache holds, elsewhere what keeps the device busy.
+CPU_BLOCK, DEVICE_BLOCK = 1 << 20, 1 << 26
+PAIRS_AT_A_TIME = 2048
 
 
-class FactoredSums:
-    """Sums of one part over one batch, layer by layer. counts [b, c, k]: pairs of each class."""
+class LayerFactors:
+    """The factors of one layer, token by token: unit u's token at position i is number u·L + i."""
+
+    def __init__(self, factors: Factors, part: PartSpec) -> None:
+        self.scale = factors.scale
+        self.query, self.key = (t.transpose(1, 2).flatten(2).flatten(0, 1) for t in (factors.query, factors.key))
+        self.normaliser = factors.normaliser.transpose(1, 2).flatten(0, 1)
+        self._width = factors.query.shape[-1]
+        groups = factors.query.shape[1] // factors.key.shape[1]
+        self._heads = None if part.only_heads is None else list(part.heads)
+        self._key_heads = None if groups == 1 and self._heads is None else [h // groups for h in part.heads]
+
+    def queries(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """q [token, h, d] and ℓ [token, h] in float32."""
+        rows = self.query.index_select(0, tokens)
+        rows = rows.reshape(len(rows), rows.shape[1] // self._width, self._width)
+        normaliser = self.normaliser.index_select(0, tokens)
+        if self._heads is not None:
+            rows, normaliser = rows[:, self._heads], normaliser[:, self._heads]
+        return rows.float(), normaliser
+
+    def keys(self, tokens: torch.Tensor) -> torch.Tensor:
+        """k [token, h, d] in float32, one for each query head."""
+        rows = self.key.index_select(0, tokens)
+        rows = rows.reshape(len(rows), rows.shape[1] // self._width, self._width)
+        return (rows if self._key_heads is None else rows[:, self._key_heads]).float()
+
+    def pairs(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        """A [p, h] of single pairs of tokens."""
+        pieces = []
+        for some in torch.split(torch.stack([query, key]), PAIRS_AT_A_TIME, 1):
+            rows, normaliser = self.queries(some[0])
+            pieces.append(((rows * self.keys(some[1])).sum(-1) * self.scale - normaliser).exp_())
+        return torch.cat(pieces)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some sets of queries and keys, each within one unit, padded to one number of either.
+
+    rows [g]: the units, of which one may have several sets. query [g, m], key [g, n]: positions, and which of them are
+    chosen: query_valid, key_valid. tokens: their numbers in `LayerFactors`, flat.
+    later [g, m, n]: where the key comes after the query, in a causal part. All on the CPU but `later` and `tokens`.
+    """
+
+    rows: torch.Tensor
+    query: torch.Tensor
+    query_valid: torch.Tensor
+    key: torch.Tensor
+    key_valid: torch.Tensor
+    later: torch.Tensor | None
+    tokens: tuple[torch.Tensor, torch.Tensor]
+
+    def attention(self, layer: LayerFactors) -> torch.Tensor:
+        """A [g, h, m, n] of one layer, 0 where the key is later; anything where a place is not valid."""
+        (g, m), n = self.query.shape, self.key.shape[1]
+        query, normaliser = layer.queries(self.tokens[0])
+        key = layer.keys(self.tokens[1])
+        h = query.shape[1]
+        query = query.reshape(g, m, h, -1).transpose(1, 2).reshape(g * h, m, -1)
+        key = key.reshape(g, n, h, -1).permute(0, 2, 3, 1).reshape(g * h, -1, n)
+        start = normaliser.reshape(g, m, h).transpose(1, 2).reshape(g * h, m, 1)
+        # One product gives s q·k - ℓ.
+        scores = torch.baddbmm(start, query, key, beta=-1, alpha=layer.scale)
+        attention = scores.exp_().reshape(g, h, m, n)
+        return attention if self.later is None else attention.masked_fill_(self.later[:, None], 0)
+
+
+def make_blocks(
+    units: torch.Tensor, query: torch.Tensor, key: torch.Tensor, part: PartSpec, device: str
+) -> Iterator[Block]:
+    """Blocks of the positions where `query` [s, L] and `key` [s, L] hold in `units` [s], sets of like size together."""
+    limit = (CPU_BLOCK if torch.device(device).type == "cpu" else DEVICE_BLOCK) // len(part.heads)
+    sizes = torch.stack([query.sum(1), key.sum(1)], 1)
+    groups: list[list[int]] = []
+    area = [0, 0]
+    for row in sizes.prod(1).argsort(stable=True).tolist():
+        size = sizes[row].tolist()
+        if not size[0] * size[1]:
+            continue
+        area = [max(pair) for pair in zip(area, size, strict=True)]
+        if not groups or (len(groups[-1]) + 1) * area[0] * area[1] > limit:
+            groups.append([])
+            area = size
+        groups[-1].append(row)
+
+    length = query.shape[1]
+    for rows in groups:
+        sides = []
+        for chosen in (query[rows], key[rows]):
+            count = chosen.sum(1)
+            places = (~chosen).to(torch.int8).argsort(dim=1, stable=True)[:, : int(count.max())]
+            sides.append((places, torch.arange(places.shape[1]) < count[:, None]))
+        (queries, query_valid), (keys, key_valid) = sides
+        later = (keys[:, None, :] > queries[:, :, None]).to(device) if part.causal else None
+        first = units[rows][:, None] * length
+        tokens = (first + queries).flatten().to(device), (first + keys).flatten().to(device)
+        yield Block(units[rows], queries, query_valid, keys, key_valid, later, tokens)
+
+
+class FactoredSums(BatchSums):
+    """Sums from the factors of attention."""
 
     def __init__(self, part: PartSpec, query: TokenPositions, key: TokenPositions, device: str) -> None:
+        super().__init__(part, query)
         self._part, self._device = part, device
-        self._readings = len(part.layers) * len(part.heads)
-        self._shape = (len(query.words), len(query.topics))
-        self._ends = query.rank.max(1).values - 1
-        self._length = query.words.shape[1]
+        units, length = torch.arange(len(query.words)), query.words.shape[1]
+        self._last = int(query.rank[0].max()) - 1  # of the first unit
         weights = torch.cumprod(row_weights(query, causal=part.causal), -1)  # [b, L, w]
+        self._total = (weights * query.is_word[:, :, None]).sum(1).double()  # [b, w]
+
+        # All pairs of words [b, query, key], those of one occurrence, and those of a repeated word without a topic.
+        # Half the width is twice as fast to compare.
         words = query.is_word[:, :, None] & key.is_word[:, None, :]
         if part.causal:
             words &= ~later_keys(query, key)
-        own = words & _equal(query.place, key.place)
-        repeated = words & ~own & _equal(query.words, key.words) & ~query.has_topic[:, :, None]
-        units = torch.arange(self._shape[0])
-        self._topical = [
-            (block, self._pairs(block, query, key)) for block in self._blocks(units, query.has_topic, key.has_topic)
-        ]
-        self._repeated = [
-            (block, self._masks(block, repeated, weights)) for block in self._blocks(*_by_word(repeated, query, key))
-        ]
+        own = words & (query.place.int()[:, :, None] == key.place.int()[:, None, :])
+        repeated = words & ~own & (query.words.int()[:, :, None] == key.words.int()[:, None, :])
+        repeated &= ~query.has_topic[:, :, None]
         others = (key.rank > 0) & ~key.is_word
-        self._outside = [
-            (block, self._masks(block, query.is_word[:, :, None] & others[:, None, :], weights))
-            for block in self._blocks(units, query.is_word, others)
-        ]
-        unit, row, column = own.nonzero(as_tuple=True)
-        self._own = unit.to(device), *((unit * self._length + p).to(device) for p in (row, column))
-        self._own_weights = weights[unit, row].to(device)
-        self._total = (weights * query.is_word[:, :, None]).sum(1).double()  # [b, w]
-        self.counts = self._count(words & ~own & both_first(query, key), repeated & both_first(query, key))
 
-    def layer(self, factors: Factors) -> torch.Tensor:
-        """Sums [b, h, w, c, k] of one layer, in float64 on the CPU.
+        # T × T
+        self.pairs, self._topical = [], list(make_blocks(units, query.has_topic, key.has_topic, part, device))
+        for block in self._topical:
+            queries = query.take(block.rows, block.query, block.query_valid)
+            keys = key.take(block.rows, block.key, block.key_valid)
+            rows = block.rows.numpy()
+            self.pairs.append(PairBlock(rows, queries, keys, causal=part.causal, classes=BUILT, device=device))
+        # R × R, one set for each repeated word of a unit
+        unit, place = repeated.any(2).nonzero(as_tuple=True)
+        of, word = torch.unique(torch.stack([unit, query.words[unit, place]]), dim=1).unbind()
+        sets = query.words[of] == word[:, None], key.words[of] == word[:, None]
+        self._repeated = [(b, self._masks(b, repeated, weights)) for b in make_blocks(of, *sets, part, device)]
+        # U × X
+        outside = query.is_word[:, :, None] & others[:, None, :]
+        around = make_blocks(units, query.is_word, others, part, device)
+        self._outside = [(b, self._masks(b, outside, weights)) for b in around]
+        # Single pairs of one occurrence
+        unit, row, column = own.nonzero(as_tuple=True)
+        self._own = unit.to(device), (unit * length + row).to(device), (unit * length + column).to(device)
+        self._own_weights = weights[unit, row].to(device)
+
+        # Pairs of words are counted where both stand at their first token.
+        counted = words & ~own & query.first[:, :, None] & key.first[:, None, :]
+        self.counts = np.zeros((*self._shape, len(PairClass)), dtype=np.int64)
+        for pairs in self.pairs:
+            self.counts[pairs.rows, :, : len(BUILT)] += pairs.counts
+        self.counts[..., PairClass.same_word_no_topic] += (repeated & counted).sum((1, 2)).numpy()[:, None]
+        self.counts[..., PairClass.no_topic] = counted.sum((1, 2)).numpy()[:, None] - self.counts.sum(-1)
+
+    def add(self, layer: int, factors: Factors) -> None:
+        """Add the factors of one layer.
 
         Raises:
             NotFactored: a row of the first unit does not sum to 1, or a sum is not a number.
         """
-        layer = LayerFactors(factors, self._part)
-        self._check_a_row(layer)
+        read = LayerFactors(factors, self._part)
+        keys = torch.arange(self._last + 1, device=self._device)
+        error = float((read.pairs(torch.full_like(keys, self._last), keys).sum(0) - 1).abs().max())
+        if not error <= ROW_SUM_TOLERANCE[read.query.dtype]:  # NaN fails as well
+            raise NotFactored("its rows do not sum to 1")
         b, c = self._shape
         heads, w = len(self._part.heads), self._total.shape[1]
         sums = torch.zeros(b, heads, w, c, len(PairClass), dtype=torch.float64)
-        for block, pairs in self._topical:
-            sums[block.rows, ..., : len(BUILT)] += pairs.add(block.attention(layer)).double().cpu()
+        for block, pairs in zip(self._topical, self.pairs, strict=True):
+            sums[block.rows, ..., : len(BUILT)] += pairs.add(block.attention(read)).double().cpu()
         repeated = torch.zeros(b, heads, w, dtype=torch.float64)
         for block, masks in self._repeated:
-            repeated.index_add_(0, block.rows, _masked(block.attention(layer), masks))
+            repeated.index_add_(0, block.rows, torch.bmm(block.attention(read).flatten(2), masks).double().cpu())
         sums[..., PairClass.same_word_no_topic] += repeated[..., None]
         left = self._total[:, None].repeat(1, heads, 1)  # [b, h, w]
         for block, masks in self._outside:
-            left[block.rows] -= _masked(block.attention(layer), masks)
+            left[block.rows] -= torch.bmm(block.attention(read).flatten(2), masks).double().cpu()
         own = torch.zeros(b, heads, w, device=self._device)
         unit, query, key = self._own
-        own.index_add_(0, unit, layer.pairs(query, key)[:, :, None] * self._own_weights[:, None, :])
+        own.index_add_(0, unit, read.pairs(query, key)[:, :, None] * self._own_weights[:, None, :])
         sums[..., PairClass.no_topic] = (left - own.double().cpu())[..., None] - sums.sum(-1)
         if not bool(sums.isfinite().all()):
             raise NotFactored("its factors are not finite")
-        return sums
-
-    def binned(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sums and counts [b, c, binned class, bin] of the attention averaged over layers and heads."""
-        sums, counts = np.zeros((2, *self._shape, len(BINNED), NUM_BINS + NUM_BAND_PAIRS))
-        for block, pairs in self._topical:
-            rows = block.rows.numpy()
-            sums[rows], counts[rows] = pairs.binned(self._readings)
-        return sums, counts
-
-    def topical_pairs(self) -> Iterator[TopicalPairs]:
-        """Pairs of different words with topics, each once."""
-        for block, pairs in self._topical:
-            found = pairs.topical_pairs(self._readings)
-            yield found._replace(unit=block.rows.numpy()[found.unit])
-
-    def _blocks(self, units: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> Iterator[Block]:
-        return make_blocks(units, query, key, self._part, self._device)
-
-    def _pairs(self, block: Block, query: TokenPositions, key: TokenPositions) -> PairBlock:
-        queries = query.take(block.rows, block.query, block.query_valid)
-        keys = key.take(block.rows, block.key, block.key_valid)
-        return PairBlock(queries, keys, causal=self._part.causal, classes=BUILT, device=self._device)
+        self.layers[layer] = sums
 
     def _masks(self, block: Block, pairs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """[g, m·n, w]: the weight of each pair of a block in its unit's sum."""
@@ -125,38 +217,3 @@ class FactoredSums:
         chosen = chosen & block.query_valid[:, :, None] & block.key_valid[:, None, :]
         rows = weights[block.rows[:, None], block.query]  # [g, m, w]
         return (chosen[..., None] * rows[:, :, None]).flatten(1, 2).to(self._device)
-
-    def _count(self, pairs: torch.Tensor, repeated: torch.Tensor) -> np.ndarray:
-        b, c = self._shape
-        counts = np.zeros((b, c, len(PairClass)), dtype=np.int64)
-        for block, found in self._topical:
-            counts[block.rows.numpy(), :, : len(BUILT)] += found.counts
-        counts[..., PairClass.same_word_no_topic] += repeated.sum((1, 2)).numpy()[:, None]
-        counts[..., PairClass.no_topic] = pairs.sum((1, 2)).numpy()[:, None] - counts.sum(-1)
-        return counts
-
-    def _check_a_row(self, layer: LayerFactors) -> None:
-        last = int(self._ends[0])
-        keys = torch.arange(last + 1, device=self._device)
-        error = float((layer.pairs(torch.full_like(keys, last), keys).sum(0) - 1).abs().max())
-        if not error <= ROW_SUM_TOLERANCE[layer.query.dtype]:  # NaN fails as well
-            raise NotFactored("its rows do not sum to 1")
-
-
-def _equal(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """bool [b, query, key]; half the width is twice as fast to compare."""
-    return query.int()[:, :, None] == key.int()[:, None, :]
-
-
-def _by_word(
-    repeated: torch.Tensor, query: TokenPositions, key: TokenPositions
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One set for each repeated word of a unit: the unit [s] and where the word stands, bool [s, query], [s, key]."""
-    unit, place = repeated.any(2).nonzero(as_tuple=True)
-    units, words = torch.unique(torch.stack([unit, query.words[unit, place]]), dim=1).unbind()
-    return units, query.words[units] == words[:, None], key.words[units] == words[:, None]
-
-
-def _masked(attention: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-    """Σ_mn A·mask [g, h, w] in float64 on the CPU."""
-    return torch.bmm(attention.flatten(2), masks).double().cpu()

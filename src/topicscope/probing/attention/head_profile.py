@@ -27,9 +27,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from topicscope.probing.attention.positions import pair_codes, text_positions
+from topicscope.probing.attention.positions import TopicLookup, pair_codes, text_positions
 from topicscope.probing.attention.sinks import moved, specials_and_punctuation
-from topicscope.probing.attention.topic_lookup import TopicLookup
 from topicscope.probing.config import ProbeOptions
 from topicscope.probing.hf import ModelView, PartSpec
 from topicscope.probing.tokens import AlignedUnit, Batch, make_batches
@@ -173,13 +172,11 @@ def profiled(
     """The head table with the profile of every head beside it, and examples for the 200 best (`top_heads`).
 
     Read from a seeded sample of `options.profile` units; shares and examples are for the topics of the headline's
-    threshold, in the first topic model. Without units to read the table is left as it is.
+    threshold, in the first topic model.
 
     Raises:
         RunError: as `ModelView.run`.
     """
-    if options.profile == 0:
-        return head_table, ()
     part, threshold = str(headline["part"]), threshold_of(headline["threshold"])
     configuration = next(i for i, c in enumerate(lookup.configurations) if c.threshold == threshold)
     chosen = sampled(units, options.profile, options.seed)
@@ -216,49 +213,45 @@ def examples(
     (numbers), in the order of the text; pairs: the strongest, each with query, key, attention, and the places of both
     among `words`.
     """
-    wanted: dict[int, list[tuple[str, int, int]]] = {}
+    parts = {part.name: part for part in view.parts}
+    # By the unit that shows each head best: the share of the head in it.
+    wanted: dict[int, dict[tuple[str, int, int], float]] = {}
     for name, layer, head in heads:
-        shares = _shares(view, profile, name, layer, head)
+        part = parts[name]
+        shares = profile.shares[name][part.layers.index(layer), part.heads.index(head)]
         if not np.isnan(shares).all():
-            wanted.setdefault(int(np.nanargmax(shares)), []).append((name, layer, head))
+            best = int(np.nanargmax(shares))
+            wanted.setdefault(best, {})[name, layer, head] = float(shares[best])
     found: dict[tuple[str, int, int], dict[str, Any]] = {}
     for best, asked in wanted.items():  # each text is read once for all heads that it is the example of
         unit = units[best]
         [batch] = make_batches([unit])
         text = str(view.tokenizer.decode(list(unit.input_ids), skip_special_tokens=True))
-        for (name, layer, head), attention in _attention(view, batch, asked).items():
-            part = next(p for p in view.parts if p.name == name)
+        weights: dict[tuple[str, int, int], torch.Tensor] = {}
+
+        def on_attention(
+            name: str,
+            number: int,
+            attention: torch.Tensor,
+            asked: Mapping[tuple[str, int, int], float] = asked,
+            weights: dict[tuple[str, int, int], torch.Tensor] = weights,
+        ) -> None:
+            for part, layer, head in asked:
+                if (part, layer) == (name, number):
+                    weights[part, layer, head] = attention[0, parts[part].heads.index(head)].cpu().clone()
+
+        view.run(batch, on_attention)
+        for (name, layer, head), attention in weights.items():
             found[name, layer, head] = {
                 "part": name,
                 "layer": layer,
                 "head": head,
                 "document_id": unit.document_id,
                 "text": text,
-                "same_topic_share": float(_shares(view, profile, name, layer, head)[best]),
-                **_pairs(batch, unit, lookup, configuration, part, attention),
+                "same_topic_share": asked[name, layer, head],
+                **_pairs(batch, unit, lookup, configuration, parts[name], attention),
             }
     return [found[key] for key in heads if key in found]
-
-
-def _shares(view: ModelView, profile: HeadProfile, name: str, layer: int, head: int) -> np.ndarray:
-    part = next(p for p in view.parts if p.name == name)
-    return np.asarray(profile.shares[name][part.layers.index(layer), part.heads.index(head)])
-
-
-def _attention(
-    view: ModelView, batch: Batch, wanted: Sequence[tuple[str, int, int]]
-) -> dict[tuple[str, int, int], torch.Tensor]:
-    """The weights [query, key] of each (part, layer, head), from one reading of a batch of one unit."""
-    places = {part.name: part.heads for part in view.parts}
-    weights: dict[tuple[str, int, int], torch.Tensor] = {}
-
-    def on_attention(name: str, number: int, attention: torch.Tensor) -> None:
-        for part, layer, head in wanted:
-            if (part, layer) == (name, number):
-                weights[part, layer, head] = attention[0, places[part].index(head)].cpu().clone()
-
-    view.run(batch, on_attention)
-    return weights
 
 
 def _pairs(
@@ -277,7 +270,7 @@ def _pairs(
     for q, k in topical.nonzero().tolist():
         places = int(query.place[0, q]), int(key.place[0, k])
         strength[places] = strength.get(places, 0.0) + float(attention[q, k]) / float(query.pieces[0, q])
-    membership = lookup.membership(configuration)
+    membership = lookup.memberships[configuration]
     known = [place for place in range(len(unit.words)) if placed.first[0, place] and placed.words[0, place] >= 0]
     with_topic = [place for place in known if membership[int(placed.words[0, place])].any()]
     number = {place: i for i, place in enumerate(with_topic)}

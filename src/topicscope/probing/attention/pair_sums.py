@@ -7,74 +7,109 @@ over its i+1 keys, so there A_ij · (i+1)/100 is summed as well (the position-co
 tokens and pieces are merged, A_ij is the attention to j summed over its tokens, from i averaged over its tokens.
 
 Axes: b unit of the batch, c configuration, k pair class, h head, w weighting of rows, d document.
-
-Class sums of one part from its attention weights.
-
-Axes: b unit of the batch, c configuration, k pair class, h head that is read, q query, j key, w weighting of the rows.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from topicscope.probing.attention.blocks import (
-    BINNED,
-    NUM_BAND_PAIRS,
-    NUM_BINS,
-    PairBlock,
-    TopicalPairs,
-)
+from topicscope.probing.attention.blocks import BINNED, NUM_BAND_PAIRS, NUM_BINS, BatchSums, DenseSums
 from topicscope.probing.attention.factored_sums import FactoredSums
-from topicscope.probing.attention.positions import TokenPositions, text_positions
+from topicscope.probing.attention.positions import TokenPositions, TopicLookup, text_positions
 from topicscope.probing.attention.sinks import sink_keys, without_keys
-from topicscope.probing.attention.topic_lookup import TopicLookup
-from topicscope.probing.attention.word_pair_sums import WordPairs
 from topicscope.probing.hf import ModelView, NotFactored, PartSpec
 from topicscope.probing.tokens import AlignedUnit, Batch, TokenWindows
 from topicscope.records import ArrayFields
 from topicscope.topics import NOT_A_WORD, PairClass
 
-# Pairs whose class masks are alive at a time.
-PAIRS_AT_A_TIME = 1 << 19
-
-
-class DenseSums:
-    """Sums of one part over one batch, layer by layer. counts [b, c, k]: pairs of each class."""
-
-    def __init__(self, part: PartSpec, query: TokenPositions, key: TokenPositions, device: str) -> None:
-        units, length = query.words.shape
-        positions = torch.arange(length).expand(units, length)
-        everywhere = torch.ones_like(positions, dtype=torch.bool)
-        self._readings = len(part.layers) * len(part.heads)
-        self._blocks = []
-        for rows in torch.split(torch.arange(units), max(1, PAIRS_AT_A_TIME // length**2)):
-            sides = [side.take(rows, positions[rows], everywhere[rows]) for side in (query, key)]
-            block = PairBlock(*sides, causal=part.causal, classes=tuple(PairClass), device=device)
-            self._blocks.append((slice(int(rows[0]), int(rows[-1]) + 1), block))
-        self.counts = np.concatenate([block.counts for _, block in self._blocks])
-
-    def layer(self, attention: torch.Tensor) -> torch.Tensor:
-        """Sums [b, h, w, c, k] of one layer's attention [b, h, q, j], in float64 on the CPU."""
-        return torch.cat([block.add(attention[rows].clone()).double().cpu() for rows, block in self._blocks])
-
-    def topical_pairs(self) -> Iterator[TopicalPairs]:
-        """Pairs of different words with topics, each once."""
-        for rows, block in self._blocks:
-            pairs = block.topical_pairs(self._readings)
-            yield pairs._replace(unit=pairs.unit + rows.start)
-
-    def binned(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sums and counts [b, c, binned class, bin] of the attention averaged over layers and heads."""
-        found = [block.binned(self._readings) for _, block in self._blocks]
-        sums, counts = zip(*found, strict=True)
-        return np.concatenate(sums), np.concatenate(counts)
-
-
 NUM_CLASSES = len(PairClass)
+# query word, key word and bin in one number
+_WORD_BITS, _BIN_BITS = 28, 7
+# About 160 MB, and as much again while they are sorted.
+MOST_ENTRIES = 8_000_000
+_WAITING = 500_000
+
+
+@dataclass(eq=False)
+class WordPairs(ArrayFields):
+    """Sums of attention for each pair of different words at each distance, over the whole text: shuffles start from it.
+
+    An entry is a query word, a key word and a bin of their distance |i-j|; it holds the sum of A_ij · L/100, averaged
+    over layers and heads, and how many pairs of positions it sums. Documents are not told apart, so entries of chunks
+    and shards add up wherever a document is cut. There are at most `most` entries.
+
+    key int64 [entry]: query word, key word and bin of distance in one number, ascending.
+    total float64 [entry, 2]: sum of attention and number of pairs.
+    left_out: pairs that found no place. seconds: what collecting took.
+    """
+
+    key: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    total: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
+    left_out: int = 0
+    seconds: float = 0.0
+    most: InitVar[int] = MOST_ENTRIES
+
+    def __post_init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, entries: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> None:
+        """Pairs one by one: entries [pair, 3] of query word, key word and bin of distance."""
+        query, key, place = (column.astype(np.int64) for column in entries.T)
+        self._wait(((query << _WORD_BITS | key) << _BIN_BITS) | place, np.stack([sums, counts], 1))
+
+    def merge(self, other: "WordPairs") -> None:
+        """All that another has."""
+        started = time.perf_counter()
+        other._compact()
+        self.left_out += other.left_out
+        self._wait(other.key, other.total)
+        self.seconds += other.seconds + time.perf_counter() - started
+
+    def __len__(self) -> int:
+        """The number of entries."""
+        self._compact()
+        return len(self.key)
+
+    def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Entries [entry, 3] as in `add`, in ascending order, with their sums [entry] and counts [entry]."""
+        self._compact()
+        words = self.key >> _BIN_BITS
+        mask = (1 << _WORD_BITS) - 1
+        entries = np.stack([words >> _WORD_BITS, words & mask, self.key & ((1 << _BIN_BITS) - 1)], 1)
+        return entries, self.total[:, 0], self.total[:, 1]
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """The fields by name, with everything added."""
+        self._compact()
+        return super().arrays(prefix)
+
+    def _wait(self, key: np.ndarray, total: np.ndarray) -> None:
+        self._waiting.append((key, total))
+        # Each entry is sorted a few times at most, since what waits is as much as what is there.
+        if sum(len(k) for k, _ in self._waiting) > max(_WAITING, len(self.key)):
+            self._compact()
+
+    def _compact(self) -> None:
+        if not self._waiting:
+            return
+        keys = np.concatenate([self.key, *(k for k, _ in self._waiting)])
+        totals = np.concatenate([self.total, *(t for _, t in self._waiting)])
+        unique, place = np.unique(keys, return_inverse=True)
+        total = np.stack([np.bincount(place, column, len(unique)) for column in totals.T], 1)
+        if len(unique) > self._most:
+            # The entries that were there first keep their place.
+            new = ~np.isin(unique, self.key, assume_unique=True)
+            kept = ~new
+            kept[np.flatnonzero(new)[: max(0, self._most - len(self.key))]] = True
+            self.left_out += int(total[~kept, 1].sum())
+            unique, total = unique[kept], total[kept]
+        self.key, self.total, self._waiting = unique, total, []
 
 
 @dataclass(eq=False)
@@ -109,7 +144,7 @@ class PartSums(ArrayFields):
             rows=np.zeros((documents, 3)),
         )
 
-    def add(self, document: np.ndarray, scale: np.ndarray, found: "BatchSums", *, word_pairs: bool) -> None:
+    def add(self, document: np.ndarray, scale: np.ndarray, found: BatchSums, *, word_pairs: bool) -> None:
         """Add a batch: document [b] of each unit, scale [b] its L/100; word_pairs: keep these as well."""
         for number, layer in enumerate(self.part.layers):
             sums = found.layers[layer].numpy()  # [b, h, w, c, k]
@@ -117,9 +152,9 @@ class PartSums(ArrayFields):
             np.add.at(self.heads[:, :, number], document, plain)
             if self.corrected is not None:
                 np.add.at(self.corrected[:, :, number], document, sums[:, :, 1].transpose(0, 2, 1, 3))
-        sums, counts = found.sums.binned()
+        sums, counts = found.binned()
         sums, counts = sums * scale[:, None, None, None], counts.astype(np.int64)
-        np.add.at(self.counts, document, found.sums.counts)
+        np.add.at(self.counts, document, found.counts)
         for distance, band, values in (
             (self.binned, self.banded, sums),
             (self.binned_counts, self.banded_counts, counts),
@@ -128,34 +163,22 @@ class PartSums(ArrayFields):
             np.add.at(band, document, values[..., NUM_BINS:])
         np.add.at(self.rows, document, found.rows.numpy())
         started = time.perf_counter()
-        for pairs in found.sums.topical_pairs() if word_pairs else ():
+        for pairs in found.topical_pairs() if word_pairs else ():
             self.word_pairs.add(pairs.entries, pairs.attention * scale[pairs.unit], pairs.counts)
         self.word_pairs.seconds += time.perf_counter() - started
 
     def of_documents(self, documents: slice) -> "PartSums":
         """The sums of some of the documents, without word pairs, which do not tell documents apart."""
-        some: dict[str, Any] = {name: array[documents] for name, array in self._by_document().items()}
+        some: dict[str, Any] = {
+            name: value[documents] for name, value in vars(self).items() if isinstance(value, np.ndarray)
+        }
         return replace(self, **some, word_pairs=WordPairs())
 
     def add_to_first(self, begun: "PartSums") -> None:
         """Count in what was summed before of the first document."""
-        before = begun._by_document()
-        for name, array in self._by_document().items():
-            array[:1] += before[name]
-
-    def _by_document(self) -> dict[str, np.ndarray]:
-        """The arrays, whose first axis is the document in all of them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-
-
-@dataclass
-class BatchSums:
-    """What one batch gives for one part: the sums of each layer, and what is counted once."""
-
-    sums: DenseSums | FactoredSums
-    layers: dict[int, torch.Tensor]
-    rows: torch.Tensor  # [b, 3], see `PartSums.rows`
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                value[:1] += getattr(begun, name)
 
 
 def sum_attention(
@@ -171,10 +194,10 @@ def sum_attention(
     """Pair sums of every part of the model over a chunk of whole documents.
 
     document_of [unit]: index of each unit's document inside the chunk. word_pairs: whether sums of each pair of words
-    are kept as well, for shuffles. exclude_sinks: read as if
-    these keys did not exist (see `probing.attention.sinks`), by weights. The model runs once for all configurations,
-    one layer's attention alive at a time: in factors where `ModelView.can_be_factored`, by its weights otherwise. The
-    two agree up to rounding. Inside a unit sums are float32, across units float64.
+    are kept as well, for shuffles. exclude_sinks: read as if these keys did not exist (see `probing.attention.sinks`),
+    by weights. The model runs once for all configurations, one layer's attention alive at a time: in factors where
+    `ModelView.can_be_factored`, by its weights otherwise. The two agree up to rounding. Inside a unit sums are float32,
+    across units float64.
     """
     documents = int(document_of.max()) + 1
     totals = {p.name: PartSums.zeros(p, documents, len(lookup.configurations)) for p in view.parts}
@@ -182,7 +205,25 @@ def sum_attention(
     for batch in batches:
         texts = windows.take(batch.unit_index)
         sinks = {p.name: sink_keys(view, batch, p) for p in view.parts} if exclude_sinks else {}
-        found = _read(view, batch, texts, lookup, sinks)
+        found: Mapping[str, BatchSums] = {}
+        if not sinks and view.can_be_factored(batch):
+            text = text_positions(texts, batch.attention_mask, lookup, aligned=True)
+            with suppress(NotFactored):  # not at this length, or not in this precision: the weights themselves decide
+                summed, on_attention = _prepared(view, FactoredSums, text, {}, {})
+                view.run_factored(batch, on_attention)
+                found = summed
+        if not found:
+            text = text_positions(texts, batch.attention_mask, lookup)
+            found, on_attention = _prepared(view, DenseSums, text, {}, sinks)
+            rows = view.run(batch, on_attention)
+            if any(bool(left_out.any()) for left_out in rows.not_a_number.values()):
+                # Which rows are lost is only known at the last layer: read again without them.
+                left_out_rows = {name: left_out.cpu() for name, left_out in rows.not_a_number.items()}
+                found, on_attention = _prepared(view, DenseSums, text, left_out_rows, sinks)
+                view.run(batch, on_attention)
+            for name, part in found.items():
+                part.rows[:, 1] = rows.not_a_number[name].sum(1)
+                part.rows[:, 2] = rows.missing[name]
         document = document_of[np.asarray(batch.unit_index)]
         length = batch.attention_mask.sum(1)
         for name, part in found.items():
@@ -191,47 +232,18 @@ def sum_attention(
     return list(totals.values())
 
 
-def _read(
-    view: ModelView,
-    batch: Batch,
-    texts: TokenWindows,
-    lookup: TopicLookup,
-    sinks: Mapping[str, torch.Tensor],
-) -> dict[str, BatchSums]:
-    if not sinks and view.can_be_factored(batch):
-        text = text_positions(texts, batch.attention_mask, lookup, aligned=True)
-        try:
-            found, on_attention = _prepared(view, FactoredSums, text, {}, {})
-            view.run_factored(batch, on_attention)
-            return found
-        except NotFactored:
-            pass  # not at this length, or not in this precision: the weights themselves decide
-    text = text_positions(texts, batch.attention_mask, lookup)
-    found, on_attention = _prepared(view, DenseSums, text, {}, sinks)
-    rows = view.run(batch, on_attention)
-    if any(bool(left_out.any()) for left_out in rows.not_a_number.values()):
-        # Which rows are lost is only known at the last layer: read again without them.
-        left_out_rows = {name: left_out.cpu() for name, left_out in rows.not_a_number.items()}
-        found, on_attention = _prepared(view, DenseSums, text, left_out_rows, sinks)
-        view.run(batch, on_attention)
-    for name, part in found.items():
-        part.rows[:, 1] = rows.not_a_number[name].sum(1)
-        part.rows[:, 2] = rows.missing[name]
-    return found
-
-
 def _prepared(
     view: ModelView,
     kind: Callable[[PartSpec, TokenPositions, TokenPositions, str], DenseSums | FactoredSums],
     text: TokenPositions,
     left_out: Mapping[str, torch.Tensor],
     sinks: Mapping[str, torch.Tensor],
-) -> tuple[dict[str, BatchSums], Callable[[str, int, Any], None]]:
+) -> tuple[Mapping[str, BatchSums], Callable[[str, int, Any], None]]:
     """Sums without anything yet, and what adds a layer to them. left_out[part] bool [b, q]: no word stands there.
 
     sinks[part] bool [b, k]: keys that do not exist.
     """
-    found = {}
+    found: dict[str, DenseSums | FactoredSums] = {}
     for part in view.parts:
         query, key = text.shifted(part.query_shift), text.shifted(part.key_shift)
         if part.name in left_out:
@@ -240,13 +252,12 @@ def _prepared(
             # A word of several tokens goes where its first one does.
             begins = (key.place + part.key_shift).clamp(max=key.place.shape[1] - 1)
             key = key._replace(words=key.words.masked_fill(sinks[part.name].gather(1, begins), NOT_A_WORD))
-        rows = torch.zeros(len(text.words), 3, dtype=torch.float64)
-        rows[:, 0] = (text.rank > 0).sum(1)
-        found[part.name] = BatchSums(kind(part, query, key, view.device), {}, rows)
+        found[part.name] = kind(part, query, key, view.device)
+        found[part.name].rows[:, 0] = (text.rank > 0).sum(1)
 
     def on_attention(part: str, layer: int, attention: Any) -> None:
         if part in sinks:
             attention = without_keys(attention, sinks[part].to(attention.device))
-        found[part].layers[layer] = found[part].sums.layer(attention)
+        found[part].add(layer, attention)
 
     return found, on_attention

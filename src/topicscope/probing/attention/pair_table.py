@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from topicscope.probing.attention.positions import TokenPositions, pair_codes, text_positions
-from topicscope.probing.attention.topic_lookup import TopicLookup
-from topicscope.probing.hf import ModelView, PartSpec
-from topicscope.probing.tokens import AlignedUnit, TokenWindows, make_batches, tokens_at_once
+from topicscope.probing.attention.positions import TopicLookup, pair_codes, text_positions
+from topicscope.probing.hf import ModelView
+from topicscope.probing.tokens import AlignedUnit, Batch, TokenWindows, make_batches, tokens_at_once
 from topicscope.topics import PairClass
 
 
@@ -78,12 +77,30 @@ class PairReader:
         lookup: TopicLookup,
         classes: Sequence[PairClass] = tuple(PairClass),
     ) -> None:
-        self._batches = []
+        # Each batch with the pairs of its parts, still without attention, and where these stand in its flat [b q k].
+        self._batches: list[tuple[Batch, dict[str, tuple[PairTable, np.ndarray]]]] = []
         windows, rows = TokenWindows.of(units), 0
         for batch in make_batches(windows, max_tokens=tokens_at_once(view.device)):
             text = text_positions(windows.take(batch.unit_index), batch.attention_mask, lookup)
-            document = document_of[list(batch.unit_index)]
-            found = {part.name: _find(part, text, document, classes, rows) for part in view.parts}
+            document, length = document_of[list(batch.unit_index)], (text.rank > 0).sum(1).numpy()
+            found = {}
+            for part in view.parts:
+                query, key = text.shifted(part.query_shift), text.shifted(part.key_shift)
+                codes = pair_codes(query, key, causal=part.causal)[:, 0].numpy()
+                unit, i, j = np.nonzero(np.isin(codes, [int(pair_class) for pair_class in classes]))
+                row = unit * codes.shape[1] + i
+                table = PairTable(
+                    document=document[unit],
+                    row=rows + row,
+                    query=query.words.numpy()[unit, i],
+                    key=key.words.numpy()[unit, j],
+                    pair_class=codes[unit, i, j].astype(np.int64),
+                    distance=np.abs(query.place.numpy()[unit, i] - key.place.numpy()[unit, j]),
+                    length=length[unit],
+                    rank=query.rank.numpy()[unit, i],
+                    attention=np.zeros((len(unit), 0)),
+                )
+                found[part.name] = table, row * codes.shape[2] + j
             self._batches.append((batch, found))
             rows += batch.input_ids.numel()
 
@@ -122,25 +139,3 @@ class PairReader:
                     table = replace(table.only(~nan[flat // batch.input_ids.shape[1]]), nan_rows=int(nan.sum()))
                 tables[name] = table
             yield tables
-
-
-def _find(
-    part: PartSpec, text: TokenPositions, document: np.ndarray, classes: Sequence[PairClass], first_row: int
-) -> tuple[PairTable, np.ndarray]:
-    """The pairs of one batch, without attention, and where they stand in its flat [b q k]."""
-    query, key = text.shifted(part.query_shift), text.shifted(part.key_shift)
-    codes = pair_codes(query, key, causal=part.causal)[:, 0].numpy()
-    unit, i, j = np.nonzero(np.isin(codes, [int(pair_class) for pair_class in classes]))
-    row = unit * codes.shape[1] + i
-    table = PairTable(
-        document=document[unit],
-        row=first_row + row,
-        query=query.words.numpy()[unit, i],
-        key=key.words.numpy()[unit, j],
-        pair_class=codes[unit, i, j].astype(np.int64),
-        distance=np.abs(query.place.numpy()[unit, i] - key.place.numpy()[unit, j]),
-        length=(text.rank > 0).sum(1).numpy()[unit],
-        rank=query.rank.numpy()[unit, i],
-        attention=np.zeros((len(unit), 0)),
-    )
-    return table, row * codes.shape[2] + j

@@ -190,9 +190,9 @@ def _states(
 ) -> Iterator[tuple[str, torch.Tensor, Int64[torch.Tensor, "unit place"]]]:
     """Place, states [unit place d] and the words that are read there, stack by stack and layer by layer."""
     with torch.inference_mode(), evaluating(view._model):
-        inputs = view._inputs(ids.masked_fill(mask == 0, view._pad_id), mask)
+        inputs = view._inputs(ids, mask)
         output: Any = view._model(**inputs | {"output_hidden_states": True})
-    if view._family.shifts_text:
+    if any(part.query_shift for part in view.parts):
         stacks = {"encoder ": output.encoder_hidden_states, "decoder ": output.decoder_hidden_states}
     else:
         stacks = {"": output.hidden_states}

@@ -1,14 +1,17 @@
 """Running the forward passes of a probe shard by shard, resumable, here or on other machines."""
 
-from topicscope.probing.execution.executor import (
+from topicscope.probing.execution.forward_pass import (
+    Chunk,
     LeftOut,
     ModelSource,
+    PassResult,
     ShardExecutor,
     ShardLost,
     ShardRead,
-    left_out_warnings,
+    attention_pass,
+    read_shard,
+    shard_chunks,
 )
-from topicscope.probing.execution.forward_pass import Chunk, PassResult, attention_pass, read_shard, shard_chunks
 from topicscope.probing.execution.state import PassSpec, Shard
 
 __all__ = [
@@ -22,7 +25,6 @@ __all__ = [
     "ShardLost",
     "ShardRead",
     "attention_pass",
-    "left_out_warnings",
     "read_shard",
     "shard_chunks",
 ]

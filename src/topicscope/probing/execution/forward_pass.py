@@ -7,27 +7,26 @@ the hardware computes the same.
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import pandas as pd
 
 from topicscope.errors import RunError
 from topicscope.probing.attention import TopicLookup, WordPairs
-from topicscope.probing.config import ProbeOptions
-from topicscope.probing.execution.executor import LeftOut, ShardExecutor, ShardLost
 from topicscope.probing.execution.state import (
     PassSpec,
     PassState,
     Shard,
     ShardReading,
-    packed_shard,
     plan_shards,
 )
 from topicscope.probing.hf import ModelView
-from topicscope.probing.results import DocumentTable
+from topicscope.probing.results import DocumentTable, pack_state, packed_rows
 from topicscope.probing.statistics import PartMoments
-from topicscope.probing.tokens import TokenCache, TokenWindows
+from topicscope.probing.tokens import Aligner, TokenCache, TokenWindows
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.topics import PairClass
 
@@ -44,40 +43,87 @@ CPU_UNITS, DEVICE_UNITS = 4_096, 65_536
 Chunk = tuple[TokenWindows, str | None]
 
 
-@dataclass
+class ModelSource(NamedTuple):
+    """Where a model comes from: the arguments of `load_model`, and the hash of the weights that must be found."""
+
+    name: str
+    dtype: str | None
+    revision: str | None
+    trust_remote_code: str | None
+    weights_hash: str
+
+
+class ShardRead(NamedTuple):
+    """A shard that was read, as `read_shard` gives it: its content, and the numbers of its documents and tokens."""
+
+    shard: Shard
+    data: bytes
+    documents: int
+    tokens: int
+
+
+class ShardLost(NamedTuple):
+    """A shard that could not be read."""
+
+    shard: Shard
+    reason: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Documents that a pass could not read, and why."""
+
+    task: str
+    reason: str
+    documents: tuple[str, ...]
+
+    def warning(self, documents: int) -> str:
+        """One line, of a text of so many documents, with the first of the ids that were left out."""
+        some = ", ".join(self.documents[:5]) + (", …" if len(self.documents) > 5 else "")
+        return (
+            f"{self.task}: {len(self.documents)} of {documents} documents were left out ({some}): {self.reason}; "
+            "--resume tries them again"
+        )
+
+
+@runtime_checkable
+class ShardExecutor(Aligner, Protocol):
+    """Who tokenizes text and reads shards in place of this process; `device`: where the model computes there."""
+
+    device: str
+
+    def open(self, source: ModelSource, view: ModelView, tokens: TokenCache) -> None:
+        """Get ready to read these tokens with this model, which `view` holds here."""
+
+    def read(
+        self, spec: PassSpec, weights_seed: int | None, shards: Sequence[Shard]
+    ) -> Iterator[ShardRead | ShardLost]:
+        """Every shard once, in any order.
+
+        weights_seed: the seed of the random initialisation that reads; None: the model itself.
+        """
+
+
+@dataclass(frozen=True)
 class PassResult:
-    """What a pass found in `documents` of `documents_planned` documents."""
+    """What a pass found in `documents` of `documents_planned` documents.
 
-    state: PassState
+    moments: by part. word_pairs, document_table: by part, and by document; empty unless asked for.
+    """
+
+    documents: int
     documents_planned: int
-    interrupted: bool = False
-    left_out: list[LeftOut] = field(default_factory=list)
-
-    @property
-    def documents(self) -> int:
-        """Documents counted."""
-        return self.state.total.documents
-
-    @property
-    def moments(self) -> dict[str, PartMoments]:
-        """Moments by part."""
-        return self.state.total.moments
-
-    @property
-    def word_pairs(self) -> dict[str, WordPairs]:
-        """Word pairs by part; empty unless asked for."""
-        return self.state.total.word_pairs
+    moments: dict[str, PartMoments]
+    word_pairs: dict[str, WordPairs]
+    document_table: DocumentTable
+    interrupted: bool
+    left_out: list[LeftOut]
 
     def whole(self) -> "PassResult":
         """This result; raises KeyboardInterrupt if Ctrl-C ended the pass."""
         if self.interrupted:
             raise KeyboardInterrupt
         return self
-
-    def document_table(self) -> DocumentTable:
-        """Rows per document, where they were asked for."""
-        assert self.state.rows is not None
-        return self.state.rows.table()
 
     def pair_counts(self, lookup: TopicLookup) -> list[dict[str, object]]:
         """Pairs of every class, per part and configuration: what the ratios rest on and what they leave out."""
@@ -88,7 +134,7 @@ class PassResult:
                 "topic_seed": configuration.topic_seed,
                 **{k.name: int(part.counts(c)[k]) for k in PairClass},
                 "words_with_topic": len(configuration.assignment.words),
-                "words_with_topic_in_text": int(lookup.membership(c).any(1).sum()),
+                "words_with_topic_in_text": int(lookup.memberships[c].any(1).sum()),
                 "ambiguous_words_dropped": configuration.assignment.dropped_ambiguous,
             }
             for name, part in self.moments.items()
@@ -118,30 +164,48 @@ def attention_pass(
         RunError: the executor could not read a single shard.
     """
     device = view.device if executor is None else executor.device
-    plan = plan_shards(tokens.document_ends, shard_units(spec.options, device))
+    least = spec.options.shard_units or (CPU_UNITS if device == "cpu" else DEVICE_UNITS)
+    plan = plan_shards(tokens.document_ends, least)
     state = PassState(view, folder, document_rows=spec.document_rows)
-    result = PassResult(state, tokens.documents)
+    left_out: list[LeftOut] = []
+    interrupted = False
     ready = state.restore()
     if state.reading.units and (executor is not None or state.shards in ready):
         state.drop()
     with tracked(progress, spec.task, len(tokens), "units"):
         try:
             if executor is None:
-                _read_here(view, tokens, spec, progress, state, plan, ready)
+                saved = time.monotonic()
+                for shard in plan[state.shards :]:
+                    if shard.number in ready:
+                        state.fold_kept(ready[shard.number], number=shard.number)
+                        progress.update(spec.task, shard.stop)
+                        continue
+                    for chunk, more_of in shard_chunks(tokens, shard, state.reading.units):
+                        done = shard.start + state.reading.units
+                        state.reading.read(chunk, more_of, view, spec, state.rows, progress, done)
+                        if time.monotonic() - saved >= SECONDS_PER_SHARD:
+                            state.save()
+                            saved = time.monotonic()
+                    state.fold()
+                state.save()
             else:
-                _read_elsewhere(tokens, spec, progress, result, plan, ready, executor, weights_seed)
+                _read_elsewhere(tokens, spec, progress, state, plan, ready, executor, weights_seed, left_out)
         except KeyboardInterrupt:
             if not state.shards and not state.reading.units:
                 raise
-            result.interrupted = True
+            interrupted = True
             state.reading.close(state.rows, spec.lookup)
             state.fold()
-    return result
-
-
-def shard_units(options: ProbeOptions, device: str) -> int:
-    """Least units of a shard on this device unless the user says so."""
-    return options.shard_units or (CPU_UNITS if device == "cpu" else DEVICE_UNITS)
+    return PassResult(
+        documents=state.total.documents,
+        documents_planned=tokens.documents,
+        moments=state.total.moments,
+        word_pairs=state.total.word_pairs,
+        document_table=DocumentTable([]) if state.rows is None else state.rows.table(),
+        interrupted=interrupted,
+        left_out=left_out,
+    )
 
 
 def shard_chunks(tokens: TokenCache, shard: Shard, read: int = 0) -> Iterator[Chunk]:
@@ -152,54 +216,35 @@ def shard_chunks(tokens: TokenCache, shard: Shard, read: int = 0) -> Iterator[Ch
 
 
 def read_shard(view: ModelView, spec: PassSpec, chunks: Iterable[Chunk]) -> tuple[bytes, int, int]:
-    """Read one shard: its content for `PassState.keep`, and the numbers of its documents and tokens."""
+    """Read one shard: its content for `PassState.keep`, and the numbers of its documents and tokens.
+
+    The content of a file: its sums, its rows, and how its batches were read.
+    """
     view.paths.update(dict.fromkeys(view.paths, 0))
     reading, rows, tokens = ShardReading(), list[pd.DataFrame](), 0
     for chunk, more_of in chunks:
         reading.read(chunk, more_of, view, spec, rows if spec.document_rows else None, SilentProgress(), 0)
         tokens += int(chunk.lengths.sum())
-    return packed_shard(view, reading, rows), reading.sums.documents, tokens
-
-
-def _read_here(
-    view: ModelView,
-    tokens: TokenCache,
-    spec: PassSpec,
-    progress: Progress,
-    state: PassState,
-    plan: Sequence[Shard],
-    ready: dict[int, Path],
-) -> None:
-    saved = time.monotonic()
-    for shard in plan[state.shards :]:
-        if shard.number in ready:
-            state.fold_kept(ready[shard.number], number=shard.number)
-            progress.update(spec.task, shard.stop)
-            continue
-        for chunk, more_of in shard_chunks(tokens, shard, state.reading.units):
-            done = shard.start + state.reading.units
-            state.reading.read(chunk, more_of, view, spec, state.rows, progress, done)
-            if time.monotonic() - saved >= SECONDS_PER_SHARD:
-                state.save()
-                saved = time.monotonic()
-        state.fold()
-    state.save()
+    arrays = reading.arrays("reading") | {f"paths/{way}": np.array(batches) for way, batches in view.paths.items()}
+    if rows:
+        arrays["documents"] = packed_rows(rows)
+    return pack_state(arrays), reading.sums.documents, tokens
 
 
 def _read_elsewhere(
     tokens: TokenCache,
     spec: PassSpec,
     progress: Progress,
-    result: PassResult,
+    state: PassState,
     plan: Sequence[Shard],
     ready: dict[int, Path],
     executor: ShardExecutor,
     weights_seed: int | None,
+    left_out: list[LeftOut],
 ) -> None:
     """Keep shards as they come, and count them in as soon as all before them are; a shard that is lost holds up those
     after it to the end."""
-    state, started = result.state, time.monotonic()
-    saved = started
+    started = saved = time.monotonic()
     missing = [shard for shard in plan[state.shards :] if shard.number not in ready]
     done = len(tokens) - sum(shard.stop - shard.start for shard in missing)
     documents = read_tokens = 0
@@ -212,8 +257,8 @@ def _read_elsewhere(
         for outcome in executor.read(spec, weights_seed, missing):
             if isinstance(outcome, ShardLost):
                 ids = tuple(dict.fromkeys(tokens[outcome.shard.start : outcome.shard.stop].document_ids))
-                result.left_out.append(LeftOut(spec.task, outcome.reason, ids))
-                if not done and len(result.left_out) == min(len(missing), GIVE_UP):
+                left_out.append(LeftOut(spec.task, outcome.reason, ids))
+                if not done and len(left_out) == min(len(missing), GIVE_UP):
                     raise RunError(
                         "not one shard of the text could be read",
                         received=outcome.reason,
@@ -226,7 +271,7 @@ def _read_elsewhere(
                 documents, read_tokens = documents + outcome.documents, read_tokens + outcome.tokens
             seconds = max(time.monotonic() - started, 1e-3)
             rates = {"documents/s": documents / seconds, "tokens/s": read_tokens / seconds}
-            note(progress, spec.task, rates | {"failed shards": float(len(result.left_out))})
+            note(progress, spec.task, rates | {"failed shards": float(len(left_out))})
             progress.update(spec.task, done)
             count_in()
             if time.monotonic() - saved >= SECONDS_PER_SHARD:

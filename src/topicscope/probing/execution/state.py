@@ -9,7 +9,7 @@ equal shards give equal sums to the last bit.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,6 @@ from topicscope.probing.results import (
     document_rows,
     load_state,
     pack_state,
-    packed_rows,
     temporary_shards,
 )
 from topicscope.probing.statistics import DocumentSums
@@ -165,12 +164,6 @@ def plan_shards(document_ends: np.ndarray, least: int) -> list[Shard]:
     return [Shard(number, *span) for number, span in enumerate(pairwise(ends))]
 
 
-def packed_shard(view: ModelView, reading: ShardReading, rows: Sequence[pd.DataFrame]) -> bytes:
-    """A whole shard as the content of a file: its sums, its rows, and how its batches were read."""
-    arrays = reading.arrays("reading") | _paths(view)
-    return pack_state(arrays | {"documents": packed_rows(rows)} if rows else arrays)
-
-
 class PassState:
     """Sums of a pass: `total` of the first `shards` shards, `reading` of the next; in memory only without a folder."""
 
@@ -192,7 +185,7 @@ class PassState:
             "shards": np.array(self.shards),
             "rows": np.array([] if self.rows is None else self.rows.rows, dtype=np.int64),
             "pieces": np.array(self._pieces),
-            **_paths(self._view),
+            **{f"paths/{way}": np.array(batches) for way, batches in self._view.paths.items()},
             **self.total.arrays("total"),
             **self.reading.arrays("reading"),
         }
@@ -220,7 +213,11 @@ class PassState:
 
     def fold(self) -> None:
         """The shard under way is whole: count it in."""
-        self._add(self.reading)
+        assert self.reading.open is None, "a shard holds whole documents"
+        self.total.merge(self.reading.sums)
+        if self.rows is not None:
+            self.rows.flush()
+            self._pieces = len(self.rows.rows)
         self.shards += 1
         self.reading = ShardReading()
 
@@ -231,7 +228,7 @@ class PassState:
             self.rows.restore(self.rows.rows[: self._pieces])
 
     def keep(self, number: int, data: bytes) -> Path:
-        """Write shard `number`, which was read elsewhere (`packed_shard`), until it is its turn."""
+        """Write shard `number`, which was read elsewhere (`read_shard`), until it is its turn."""
         assert self._folder is not None, "what is read elsewhere is kept in a folder"
         path = self._folder / f"shard-{number:05}.safetensors"
         write_bytes(path, data)
@@ -250,15 +247,8 @@ class PassState:
             self.rows.adopt(arrays["documents"])
         for way in self._view.paths:
             self._view.paths[way] += int(arrays[f"paths/{way}"])
-        self._add(ShardReading.from_arrays(arrays, "reading"))
-        self.shards = number + 1
-
-    def _add(self, reading: ShardReading) -> None:
-        assert reading.open is None, "a shard holds whole documents"
-        self.total.merge(reading.sums)
-        if self.rows is not None:
-            self.rows.flush()
-            self._pieces = len(self.rows.rows)
+        self.reading, self.shards = ShardReading.from_arrays(arrays, "reading"), number
+        self.fold()
 
     def _waiting(self) -> dict[int, Path]:
         """Shards that were read elsewhere and wait for their turn; those that were counted in are removed."""
@@ -268,7 +258,3 @@ class PassState:
         for number in [number for number in found if number < self.shards]:
             found.pop(number).unlink()
         return found
-
-
-def _paths(view: ModelView) -> dict[str, np.ndarray]:
-    return {f"paths/{way}": np.array(batches) for way, batches in view.paths.items()}

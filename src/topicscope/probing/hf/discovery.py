@@ -8,16 +8,16 @@ every family (shapes, row sums, no look at later tokens in a decoder, padding wi
 
 import inspect
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from topicscope.errors import UnsupportedModelError
-from topicscope.probing.hf.eager import ROW_SUM_TOLERANCE, eager, evaluating
+from topicscope.probing.hf.eager import ROW_SUM_TOLERANCE, evaluating, implementation
 from topicscope.probing.hf.families import FAMILIES, Family, PartPattern
 
 # Tokens read by the encoder (or the only stack) and by the decoder of a sequence-to-sequence model.
@@ -75,18 +75,9 @@ def _run(model: PreTrainedModel, lengths: tuple[int, ...], padding: int) -> list
     if "use_cache" in inspect.signature(model.forward).parameters:
         inputs["use_cache"] = False
     calls: list[_Call] = []
-    with torch.inference_mode(), evaluating(model), eager(model), _listening(model, lengths, padding, calls):
-        model(**inputs)
-    modules = {call.module for call in calls}
-    outer = {name for name in modules if any(other.startswith(f"{name}.") for other in modules)}
-    return [call for call in calls if call.module not in outer]
-
-
-@contextmanager
-def _listening(model: PreTrainedModel, lengths: tuple[int, ...], padding: int, calls: list[_Call]) -> Iterator[None]:
     sizes = {length + padding for length in lengths}
 
-    def listen(name: str, output: Any) -> None:
+    def listen(_module: torch.nn.Module, _inputs: Any, output: Any, *, name: str) -> None:
         # Place 0 is the module's own output, which may have four axes as well. Position biases have the shape of
         # weights, but negative numbers.
         for place, value in enumerate(output if isinstance(output, tuple) else ()):
@@ -97,16 +88,14 @@ def _listening(model: PreTrainedModel, lengths: tuple[int, ...], padding: int, c
                 calls.append(_Call(name, place, cut.float().cpu()))
                 return
 
-    handles = [
-        module.register_forward_hook(lambda _module, _inputs, output, name=name: listen(name, output))
-        for name, module in model.named_modules()
-        if name
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    with torch.inference_mode(), evaluating(model), implementation(model, "eager"), ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if name:
+                hooks.enter_context(module.register_forward_hook(partial(listen, name=name)))
+        model(**inputs)
+    modules = {call.module for call in calls}
+    outer = {name for name in modules if any(other.startswith(f"{name}.") for other in modules)}
+    return [call for call in calls if call.module not in outer]
 
 
 def _parts(model: PreTrainedModel, name: str, calls: list[_Call]) -> dict[str, list[_Call]]:
@@ -160,16 +149,11 @@ def _embedding_layer(model: PreTrainedModel, name: str, lengths: tuple[int, ...]
     """The table of input embeddings, under the name by which it is called: some models tie copies (Pegasus)."""
     weight = model.get_input_embeddings().weight
     called: list[str] = []
-    handles = [
-        module.register_forward_hook(lambda *_, place=place: called.append(place))
-        for place, module in model.named_modules()
-        if isinstance(module, torch.nn.Embedding) and module.weight is weight
-    ]
-    try:
+    with ExitStack() as hooks:
+        for place, module in model.named_modules():
+            if isinstance(module, torch.nn.Embedding) and module.weight is weight:
+                hooks.enter_context(module.register_forward_hook(lambda *_, place=place: called.append(place)))
         _run(model, lengths, 0)
-    finally:
-        for handle in handles:
-            handle.remove()
     if not called:
         raise _refused(model, name, "its table of input embeddings is never looked up")
     return called[0]

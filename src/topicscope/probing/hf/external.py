@@ -11,7 +11,7 @@ from jaxtyping import Float, Float32, Int64
 from transformers import PreTrainedTokenizerBase
 
 from topicscope.errors import InputError, RunError
-from topicscope.probing.hf.eager import Rows, aligned, checked_attention, evaluating, unrolled
+from topicscope.probing.hf.eager import Rows, aligned, evaluating
 from topicscope.probing.hf.families import PartSpec
 from topicscope.probing.hf.view import FIXED_POSITION, ModelView, OnAttention
 from topicscope.probing.tokens import Batch
@@ -38,20 +38,16 @@ class LiveView(ModelView):
     ) -> None:
         self._model = model  # type: ignore[assignment]
         self._run, self._layer_name = run, layer_name
-        self._W_E, self._randomised = W_E, randomised
+        self._embedding = torch.nn.Embedding.from_pretrained(W_E)  # type: ignore[no-untyped-call]
+        self._randomised = randomised
         self.tokenizer, self.name, self.model_type = tokenizer, name, type(model).__name__
         self.parts, self.max_length, self.kernel = (part,), max_length, "given from outside"
         self.paths = {"registry": 0, "hooks": 0}
 
     @property
-    def device(self) -> str:
-        """Where the embeddings are."""
-        return str(self._W_E.device)
-
-    @property
     def dtype(self) -> str:
         """Precision of the embeddings."""
-        return str(self._W_E.dtype).removeprefix("torch.")
+        return str(self._embedding.weight.dtype).removeprefix("torch.")
 
     def can_be_factored(self, batch: Batch) -> bool:
         """Never: only the weights themselves are given."""
@@ -64,29 +60,22 @@ class LiveView(ModelView):
             RunError: a layer is missing, or its pattern is of a wrong shape, does not sum to 1, or looks ahead.
         """
         (part,) = self.parts
-        input_ids, mask, start = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
-        rows = Rows(self.parts, batch.attention_mask.to(self.device))
+        attended = batch.attention_mask.to(self.device)
+        input_ids, mask, start = aligned(batch.input_ids.to(self.device), attended)
+        rows = Rows(self.parts, attended, mask, start)
         with torch.inference_mode(), evaluating(self._model):
             found = self._run(input_ids, mask)
             for layer in part.layers:
                 where = f"layer {layer} of {self.name}"
-                checked = checked_attention(self._pattern(found, layer, where), part, mask, where)
-                checked = checked if part.only_heads is None else checked[:, list(part.heads)]
-                on_attention(part.name, layer, rows.see(part, unrolled(checked, start) if start.any() else checked))
+                key: Any = layer if self._layer_name is None else self._layer_name.format(layer=layer)
+                try:
+                    pattern = found[key]
+                except LookupError as error:
+                    names = list(found)[:6] if isinstance(found, Mapping) else f"{len(found)} layers"
+                    raise RunError("a layer's pattern is missing", received=names, expected=key, where=where) from error
+                on_attention(part.name, layer, rows.checked(pattern, part, where))
         self.paths["hooks"] += 1
         return rows
-
-    def _pattern(self, found: Patterns, layer: int, where: str) -> torch.Tensor:
-        key: Any = layer if self._layer_name is None else self._layer_name.format(layer=layer)
-        try:
-            return found[key]
-        except LookupError as error:
-            names = list(found)[:6] if isinstance(found, Mapping) else f"{len(found)} layers"
-            raise RunError("a layer's pattern is missing", received=names, expected=key, where=where) from error
-
-    def embedding_matrix(self) -> Float32[torch.Tensor, "token d"]:
-        """W_E on the CPU."""
-        return self._W_E.detach().float().cpu()
 
     def embedding_output(
         self, token_ids: Int64[torch.Tensor, " token"], position: int = FIXED_POSITION

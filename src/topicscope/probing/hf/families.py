@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from topicscope.errors import InputError, UnsupportedModelError
@@ -47,24 +48,16 @@ class PartSpec:
         Raises:
             InputError: a layer or head that it does not have.
         """
-        return replace(
-            self,
-            only_layers=self._chosen("layers", layers, self.num_layers, name),
-            only_heads=self._chosen("heads", heads, self.num_heads, name),
-        )
-
-    def _chosen(self, what: str, numbers: Sequence[int] | None, count: int, name: str) -> tuple[int, ...] | None:
-        if numbers is None:
-            return None
-        chosen = tuple(sorted(set(numbers)))
-        if not chosen or chosen[0] < 0 or chosen[-1] >= count:
-            raise InputError(
-                f"the {self.name} does not have these {what}",
-                received=", ".join(map(str, numbers)) or "none",
-                expected=f"numbers from 0 to {count - 1}",
-                where=name,
-            )
-        return chosen
+        for what, numbers, count in (("layers", layers, self.num_layers), ("heads", heads, self.num_heads)):
+            if numbers is not None and not (numbers and 0 <= min(numbers) <= max(numbers) < count):
+                raise InputError(
+                    f"the {self.name} does not have these {what}",
+                    received=", ".join(map(str, numbers)) or "none",
+                    expected=f"numbers from 0 to {count - 1}",
+                    where=name,
+                )
+        chosen = [None if numbers is None else tuple(sorted(set(numbers))) for numbers in (layers, heads)]
+        return replace(self, only_layers=chosen[0], only_heads=chosen[1])
 
     def key_value_head(self, head: int) -> int:
         """The key-value head that a query head reads."""
@@ -95,16 +88,14 @@ class PartPattern:
 
     def spec(self, config: Any) -> PartSpec:
         """The part of a model with this config."""
-        num_layers = 1
-        for field in self.layers:
-            num_layers *= _number(config, field)
-        heads = _number(config, self.heads)
+        fields = (*self.layers, self.heads)
+        *layers, heads = (field if isinstance(field, int) else int(getattr(config, field)) for field in fields)
         shared = getattr(config, "num_key_value_heads", None)
         # Gemma 3 as an embedding model looks both ways.
         causal = self.causal and not getattr(config, "use_bidirectional_attention", False)
         return PartSpec(
             self.name,
-            num_layers,
+            prod(layers),
             heads,
             causal,
             self.query_shift,
@@ -136,23 +127,6 @@ class Family:
         reserved = int(config.pad_token_id or 0) + 1 if self.positions_after_padding else 0
         return int(positions or RELATIVE_WINDOW) - reserved
 
-    @property
-    def shifts_text(self) -> bool:
-        """Whether a decoder reads the text moved one to the right, beside an encoder that reads it as it is."""
-        return any(part.query_shift for part in self.parts)
-
-
-def _number(config: Any, field: str | int) -> int:
-    return field if isinstance(field, int) else int(getattr(config, field))
-
-
-def _encoder(modules: str, layers: tuple[str, ...] = ("num_hidden_layers",), *, after_padding: bool = False) -> Family:
-    return Family((PartPattern("encoder", modules, False, layers),), "embeddings", after_padding)
-
-
-def _decoder(modules: str, embedding_layer: str, *, sinks: bool = False) -> Family:
-    return Family((PartPattern("decoder", modules, True, sinks=sinks),), embedding_layer)
-
 
 def _sequence_to_sequence(
     modules: tuple[str, str, str],
@@ -170,9 +144,16 @@ def _sequence_to_sequence(
     return Family(parts, embedding_layer)
 
 
-_BERT = _encoder(r"encoder\.layer\.\d+\.attention\.self")
-_ROBERTA = _encoder(r"encoder\.layer\.\d+\.attention\.self", after_padding=True)
-_LLAMA = _decoder(r"layers\.\d+\.self_attn", "embed_tokens")
+_BERT = Family((PartPattern("encoder", r"encoder\.layer\.\d+\.attention\.self", causal=False),), "embeddings")
+_ROBERTA = replace(_BERT, positions_after_padding=True)
+_MPNET = PartPattern("encoder", r"encoder\.layer\.\d+\.attention\.attn", causal=False)
+_ALBERT = PartPattern(
+    "encoder",
+    r"encoder\.albert_layer_groups\.\d+\.albert_layers\.\d+\.attention",
+    causal=False,
+    layers=("num_hidden_layers", "inner_group_num"),
+)
+_LLAMA = PartPattern("decoder", r"layers\.\d+\.self_attn", causal=True)
 # T5 hands out (output, position bias, weights) and has its dropout, not a norm, after the embeddings.
 _T5 = _sequence_to_sequence(
     (
@@ -192,13 +173,11 @@ FAMILIES: dict[str, Family] = {
     "roberta": _ROBERTA,
     "camembert": _ROBERTA,
     "xlm-roberta": _ROBERTA,
-    "mpnet": _encoder(r"encoder\.layer\.\d+\.attention\.attn", after_padding=True),
-    "distilbert": _encoder(r"transformer\.layer\.\d+\.attention"),
-    "albert": _encoder(
-        r"encoder\.albert_layer_groups\.\d+\.albert_layers\.\d+\.attention", ("num_hidden_layers", "inner_group_num")
-    ),
-    "deberta-v2": _encoder(r"encoder\.layer\.\d+\.attention\.self"),
-    "modernbert": _encoder(r"layers\.\d+\.attn"),
+    "mpnet": Family((_MPNET,), "embeddings", positions_after_padding=True),
+    "distilbert": Family((PartPattern("encoder", r"transformer\.layer\.\d+\.attention", causal=False),), "embeddings"),
+    "albert": Family((_ALBERT,), "embeddings"),
+    "deberta-v2": _BERT,
+    "modernbert": Family((PartPattern("encoder", r"layers\.\d+\.attn", causal=False),), "embeddings"),
     "bart": _sequence_to_sequence(
         (r"encoder\.layers\.\d+\.self_attn", r"decoder\.layers\.\d+\.self_attn", r"decoder\.layers\.\d+\.encoder_attn"),
         ("encoder_layers", "encoder_attention_heads"),
@@ -207,16 +186,12 @@ FAMILIES: dict[str, Family] = {
     ),
     "t5": _T5,
     "mt5": _T5,
-    "gpt2": _decoder(r"h\.\d+\.attn", "drop"),
-    "gpt_neox": _decoder(r"layers\.\d+\.attention", "emb_dropout"),
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "qwen3": _LLAMA,
-    "gemma": _LLAMA,
-    "gemma2": _LLAMA,
-    "gemma3_text": _LLAMA,
-    "gpt_oss": _decoder(r"layers\.\d+\.self_attn", "embed_tokens", sinks=True),
+    "gpt2": Family((PartPattern("decoder", r"h\.\d+\.attn", causal=True),), "drop"),
+    "gpt_neox": Family((PartPattern("decoder", r"layers\.\d+\.attention", causal=True),), "emb_dropout"),
+    **dict.fromkeys(
+        ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), Family((_LLAMA,), "embed_tokens")
+    ),
+    "gpt_oss": Family((replace(_LLAMA, sinks=True),), "embed_tokens"),
 }
 
 # Types that are refused by name before anything is loaded.

@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,14 +97,36 @@ def load_model(
             weights that do not fit the architecture, an unknown dtype or a device that is not there.
         UnsupportedModelError: a type of model that cannot be viewed.
     """
-    torch_dtype, device = _dtype(dtype), best_device() if device == "auto" else device
-    _check_device(device)
+    if dtype not in (None, *DTYPES):
+        raise InputError("an unknown dtype", received=dtype, expected=", ".join(DTYPES))
+    torch_dtype = getattr(torch, dtype or "float32")
+    device = best_device() if device == "auto" else device
+    try:
+        torch.empty(0, device=device).cpu()  # "meta" is a device that nothing comes back from
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(
+            "the device cannot be used",
+            received=device,
+            expected="auto, cpu, cuda, cuda:N or mps",
+            where=_first_line(error),
+        ) from error
     name, revision = pinned(name, revision)
     folder = Path(name).expanduser()
     require_regular_file(folder, "a model folder, or a name on the hub")
     local = folder.is_dir()
     if local:
-        _check_folder(folder)
+        listing = "files found: " + (", ".join(sorted(p.name for p in folder.iterdir())[:12]) or "none")
+        if not (folder / "config.json").is_file():
+            raise InputError("a model folder needs a config.json", received=str(folder), where=listing)
+        # Checked by hand: without files the library makes up an empty tokenizer.
+        if not any((folder / file).is_file() for file in TOKENIZER_FILES):
+            raise InputError(
+                "the model folder has no tokenizer",
+                received=str(folder),
+                expected=f"one of {', '.join(TOKENIZER_FILES)}",
+                where=listing,
+                advice="save the tokenizer beside the model: tokenizer.save_pretrained(folder)",
+            )
     elif _looks_like_path(name):
         raise InputError(
             "there is no such model folder", received=name, expected="a folder with config.json, weights and tokenizer"
@@ -124,11 +146,11 @@ def load_model(
     source = str(folder) if local else name
     with _quiet():
         options = {"revision": revision, "trust_remote_code": trust_remote_code is not None}
-        if local:
-            return _load(source, name, local, device, torch_dtype, options | {"local_files_only": True})
         try:
             return _load(source, name, local, device, torch_dtype, options | {"local_files_only": True})
         except _NotFoundError as error:
+            if local:
+                raise
             reason = why_unreachable()
             if reason is not None:
                 raise InputError(
@@ -138,7 +160,7 @@ def load_model(
                     where=f"not in the local cache, and {reason}",
                     advice=error.advice,
                 ) from error
-            return _load(source, name, local, device, torch_dtype, options)
+        return _load(source, name, local, device, torch_dtype, options)
 
 
 def model_files(folder: Path, view: ModelView) -> dict[str, bytes]:
@@ -199,107 +221,50 @@ def _load(source: str, name: str, local: bool, device: str, dtype: torch.dtype, 
     return view_model(model.to(device).eval(), tokenizer, name=Path(source).resolve().name if local else name)
 
 
-def _attempt(name: str, what: str, load: Any) -> Any:
+def _attempt(name: str, what: str, load: Callable[[], Any]) -> Any:
+    """What `load` gives; what it raises is told as an `InputError`."""
     try:
         return load()
     except InputError:
         raise
-    except Exception as error:
-        refused = _pickle_refusal(error)
-        if refused is not None:
-            raise _pickled(name, what, refused) from None  # what caused it says how to run the code all the same
+    except Exception as error:  # corrupt files raise whatever their reader raises
+        chain: list[BaseException] = []
+        following: BaseException | None = error
+        while following is not None and following not in chain:
+            chain.append(following)
+            following = following.__cause__ or following.__context__
+        if any(isinstance(e, pickle.UnpicklingError) or _UNPICKLES.search(str(e)) for e in chain):
+            asked = next((found for e in chain if (found := _ASKED.search(str(e)))), None)
+            raise InputError(
+                f"the {what} of the model are pickled, and the pickle holds more than tensors, or is damaged",
+                received=f"a pickle that asks for {asked[1]}" if asked else "a file that is no pickle of tensors alone",
+                expected="model.safetensors, or a pickle of tensors alone: any other can run code, so it is never "
+                "loaded",
+                where=name,
+                advice="ask whoever published the model for model.safetensors, which `model.save_pretrained(folder)` "
+                "writes; if the file should hold tensors alone, copy or download it again",
+            ) from None  # what caused it says how to run the code all the same
         if isinstance(error, OSError):
-            raise _not_found(name, what, error) from error
-        raise _unreadable(name, what, error) from error
-
-
-def _not_found(name: str, what: str, error: OSError) -> InputError:
-    return _NotFoundError(
-        f"the {what} of the model could not be found",
-        received=name,
-        expected="a folder, a model in the local cache, or a name on the hub while online",
-        where=_first_line(error),
-        advice="check the spelling; without network give a folder, or load the model once while online "
-        "(unset HF_HUB_OFFLINE); a private model needs `hf auth login`",
-    )
-
-
-def _unreadable(name: str, what: str, error: Exception) -> InputError:
-    """Corrupt files raise whatever their reader raises."""
-    return InputError(
-        f"the {what} of the model could not be read",
-        received=name,
-        where=f"{type(error).__name__}: {_first_line(error)}",
-        advice=f"to run the code that comes with the model, repeat its name: --trust-remote-code {name}"
-        if "trust_remote_code" in str(error)
-        else "check that the files are whole and that this version of transformers knows the model",
-    )
-
-
-def _pickled(name: str, what: str, refused: str) -> InputError:
-    return InputError(
-        f"the {what} of the model are pickled, and the pickle holds more than tensors, or is damaged",
-        received=refused,
-        expected="model.safetensors, or a pickle of tensors alone: any other can run code, so it is never loaded",
-        where=name,
-        advice="ask whoever published the model for model.safetensors, which `model.save_pretrained(folder)` writes; "
-        "if the file should hold tensors alone, copy or download it again",
-    )
-
-
-def _pickle_refusal(error: BaseException) -> str | None:
-    """What a pickle asked for, where an error or one behind it refuses to unpickle; else None."""
-    chain: list[BaseException] = []
-    following: BaseException | None = error
-    while following is not None and following not in chain:
-        chain.append(following)
-        following = following.__cause__ or following.__context__
-    if not any(isinstance(e, pickle.UnpicklingError) or _UNPICKLES.search(str(e)) for e in chain):
-        return None
-    asked = next((found for e in chain if (found := _ASKED.search(str(e)))), None)
-    return f"a pickle that asks for {asked[1]}" if asked else "a file that is no pickle of tensors alone"
-
-
-def _check_folder(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise InputError("a model folder needs a config.json", received=str(folder), where=_listing(folder))
-    # Checked by hand: without files the library makes up an empty tokenizer.
-    if not any((folder / file).is_file() for file in TOKENIZER_FILES):
+            raise _NotFoundError(
+                f"the {what} of the model could not be found",
+                received=name,
+                expected="a folder, a model in the local cache, or a name on the hub while online",
+                where=_first_line(error),
+                advice="check the spelling; without network give a folder, or load the model once while online "
+                "(unset HF_HUB_OFFLINE); a private model needs `hf auth login`",
+            ) from error
         raise InputError(
-            "the model folder has no tokenizer",
-            received=str(folder),
-            expected=f"one of {', '.join(TOKENIZER_FILES)}",
-            where=_listing(folder),
-            advice="save the tokenizer beside the model: tokenizer.save_pretrained(folder)",
-        )
-
-
-def _listing(folder: Path) -> str:
-    return "files found: " + (", ".join(sorted(p.name for p in folder.iterdir())[:12]) or "none")
+            f"the {what} of the model could not be read",
+            received=name,
+            where=f"{type(error).__name__}: {_first_line(error)}",
+            advice=f"to run the code that comes with the model, repeat its name: --trust-remote-code {name}"
+            if "trust_remote_code" in str(error)
+            else "check that the files are whole and that this version of transformers knows the model",
+        ) from error
 
 
 def _looks_like_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1
-
-
-def _dtype(dtype: str | None) -> torch.dtype:
-    if dtype not in (None, *DTYPES):
-        raise InputError("an unknown dtype", received=dtype, expected=", ".join(DTYPES))
-    found = getattr(torch, dtype or "float32")
-    assert isinstance(found, torch.dtype)
-    return found
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(0, device=device).cpu()  # "meta" is a device that nothing comes back from
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(
-            "the device cannot be used",
-            received=device,
-            expected="auto, cpu, cuda, cuda:N or mps",
-            where=_first_line(error),
-        ) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -16,7 +16,7 @@ queries and keys, made in pieces.
 Axes: b unit of the batch, h head, q query position, k key position, d width of a head.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -26,8 +26,7 @@ from jaxtyping import Float
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
-from topicscope.probing.hf.eager import Finished, LayerCalls, attention_modules, implementation
-from topicscope.probing.hf.families import PartPattern, PartSpec
+from topicscope.probing.hf.eager import implementation
 
 # Scores alive at a time where ℓ is computed apart from the output.
 SCORES_AT_A_TIME = 1 << 24
@@ -107,24 +106,14 @@ class NotFactored(Exception):  # noqa: N818 - no error: the other way of reading
     """This attention has no such factors; the message says why."""
 
 
-OnFactors = Callable[[str, int, Factors], None]
 _on_call: ContextVar[Callable[[torch.nn.Module, Factors], None]] = ContextVar("topicscope_on_call")
 
 
 @contextmanager
-def factored(
-    model: PreTrainedModel,
-    patterns: Sequence[PartPattern],
-    parts: Sequence[PartSpec],
-    on_factors: OnFactors,
-    calls: LayerCalls,
-    *,
-    whole: bool,
-) -> Iterator[None]:
-    """Inside, a forward pass hands the factors of every layer that is read to `on_factors(part, layer, factors)`.
+def factored(model: PreTrainedModel, on_call: Callable[[torch.nn.Module, Factors], None]) -> Iterator[None]:
+    """Inside, a forward pass hands the factors of every call of attention to `on_call(module, factors)`.
 
-    The batch must be padded on the right, if at all. `Finished` ends the pass at the last layer that is read, unless
-    `whole`. Afterwards the model is as it was found.
+    The batch must be padded on the right, if at all. Afterwards the model is as it was found.
 
     Raises:
         NotFactored: the model has no choice of attention functions.
@@ -132,19 +121,6 @@ def factored(
     # Otherwise transformers only logs a warning.
     if not model._can_set_attn_implementation():
         raise NotFactored("the model computes attention in its own way")
-    modules = zip(patterns, parts, strict=True)
-    part_of = {id(m): part for pattern, part in modules for m in attention_modules(model, pattern)}
-
-    def on_call(module: torch.nn.Module, factors: Factors) -> None:
-        part = part_of.get(id(module))
-        if part is None:
-            raise NotFactored("an attention module that belongs to no part")
-        layer = calls.number(part)
-        if layer is not None:
-            on_factors(part.name, layer, factors)
-        if calls.all_read and not whole:
-            raise Finished
-
     token = _on_call.set(on_call)
     try:
         with implementation(model, NAME):

@@ -6,8 +6,9 @@ Axes: b unit of the batch, h (query) head, q query position, k key position, L p
 import copy
 import hashlib
 import inspect
-import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, Literal
 
 import safetensors.torch
@@ -15,28 +16,27 @@ import torch
 from jaxtyping import Float32, Int64
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from topicscope.errors import InputError, UnsupportedModelError
+from topicscope.errors import InputError, RunError, UnsupportedModelError
 from topicscope.probing.hf.discovery import discovered_family
 from topicscope.probing.hf.eager import (
     Finished,
     LayerCalls,
     Rows,
     aligned,
+    ask_for_weights,
     attention_modules,
-    checked_attention,
-    eager,
     evaluating,
-    hooked,
+    implementation,
     output_of,
-    unrolled,
 )
 from topicscope.probing.hf.families import Family, PartSpec, family_of
-from topicscope.probing.hf.sdpa import Factors, NotFactored, OnFactors, factored
+from topicscope.probing.hf.sdpa import Factors, NotFactored, factored
 from topicscope.probing.tokens import Batch
 
 __all__ = ["FIXED_POSITION", "ModelView", "OnAttention", "PartSpec", "attention_modules", "view_model"]
 
 OnAttention = Callable[[str, int, torch.Tensor], None]
+OnFactors = Callable[[str, int, Factors], None]
 Way = Literal["registry", "hooks"]
 # Where `embedding_output` puts every token: the first place that is a word's. Position 0 is the special token's own.
 FIXED_POSITION = 1
@@ -71,13 +71,18 @@ class ModelView:
         self.name = name
         self.model_type = str(model.config.model_type)
         self.parts: tuple[PartSpec, ...] = tuple(part.spec(model.config) for part in family.parts)
-        self.max_length = _window(model.config, tokenizer, family)
+        self.max_length = family.window(model.config)
+        if tokenizer.model_max_length < _NO_WINDOW:
+            self.max_length = min(self.max_length, int(tokenizer.model_max_length))
         self.kernel = str(model.config._attn_implementation)
         self.paths: dict[Way, int] = {"registry": 0, "hooks": 0}
+        embedding = model.get_input_embeddings()
+        assert isinstance(embedding, torch.nn.Embedding)
+        self._embedding = embedding
         self._pad_id = int(model.config.pad_token_id or 0)
         self._filler_id = 0 if self._pad_id else 1  # any token that is no padding
-        # Why attention cannot be read in factors; "" where it can, None before the first trial.
-        self._not_factored: str | None = "only hooks were asked for" if hooks_only else None
+        # Whether attention can be read in factors; None before the first trial.
+        self._factored: bool | None = False if hooks_only else None
 
     @property
     def device(self) -> str:
@@ -131,24 +136,43 @@ class ModelView:
             RunError: a layer whose attention is missing, of a wrong shape, whose rows do not sum to 1 or, in a causal
                 part, that looks ahead; the message names layer and model.
         """
-        input_ids, mask, start = self._aligned(batch)
-        padded_left = bool(start.any())
-        rows = Rows(self.parts, batch.attention_mask.to(self.device))
+        attended = batch.attention_mask.to(self.device)
+        ids, mask, start = aligned(batch.input_ids.to(self.device), attended)
+        rows, calls = Rows(self.parts, attended, mask, start), LayerCalls(self.parts)
+        # Where the last layers are not read, the pass ends before them.
+        cut = any(part.layers[-1] + 1 < part.num_layers for part in self.parts)
 
-        def deliver(part: PartSpec, layer: int, attention: torch.Tensor | None) -> None:
-            where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
-            checked = checked_attention(attention, part, mask, where)
-            checked = checked if part.only_heads is None else checked[:, list(part.heads)]
-            on_attention(part.name, layer, rows.see(part, unrolled(checked, start) if padded_left else checked))
+        def read(_module: torch.nn.Module, _inputs: Any, output: Any, *, part: PartSpec, place: int) -> Any:
+            layer, all_read = calls.next(part)
+            if layer in part.layers:
+                where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
+                weights = output[place] if isinstance(output, tuple) and len(output) > place else None
+                on_attention(part.name, layer, rows.checked(weights, part, where))
+            if cut and all_read:
+                raise Finished
+            # Nothing downstream uses the weights: passing them on would only keep them alive.
+            return (*output[:place], None, *output[place + 1 :])
 
-        calls = LayerCalls(self.parts)
-        hooks = hooked(self._model, self._family.parts, self.parts, deliver, calls)
-        with torch.inference_mode(), evaluating(self._model), eager(self._model), hooks:
-            try:
-                self._model(**self._inputs(input_ids, mask))
-                calls.check(self.name)
-            except Finished:
-                pass
+        with (
+            torch.inference_mode(),
+            evaluating(self._model),
+            implementation(self._model, "eager"),
+            ExitStack() as hooks,
+        ):
+            for pattern, part in zip(self._family.parts, self.parts, strict=True):
+                for module in attention_modules(self._model, pattern):
+                    if "output_attentions" in inspect.signature(module.forward).parameters:
+                        hooks.enter_context(module.register_forward_pre_hook(ask_for_weights, with_kwargs=True))
+                    hook = partial(read, part=part, place=pattern.weights)
+                    hooks.enter_context(module.register_forward_hook(hook))
+            with suppress(Finished):
+                self._model(**self._inputs(ids, mask))
+                for part in self.parts:
+                    if calls.counts[part.name] != part.num_layers:
+                        raise RunError(
+                            f"{self.name}: the {part.name} computed attention {calls.counts[part.name]} times",
+                            expected=f"{part.num_layers} layers",
+                        )
         self.paths["hooks"] += 1
         return rows
 
@@ -163,16 +187,28 @@ class ModelView:
             NotFactored: the model does not ask the registries once for each layer, or its attention at this length
                 has no factors. Some layers may have been handed out already.
         """
-        input_ids, mask, _ = self._aligned(batch)
+        ids, mask, _ = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
         calls = LayerCalls(self.parts)
-        listening = factored(self._model, self._family.parts, self.parts, on_factors, calls, whole=whole)
-        with torch.inference_mode(), evaluating(self._model), listening:
+        parts = zip(self._family.parts, self.parts, strict=True)
+        part_of = {id(m): part for pattern, part in parts for m in attention_modules(self._model, pattern)}
+
+        def on_call(module: torch.nn.Module, factors: Factors) -> None:
+            part = part_of.get(id(module))
+            if part is None:
+                raise NotFactored("an attention module that belongs to no part")
+            layer, all_read = calls.next(part)
+            if layer in part.layers:
+                on_factors(part.name, layer, factors)
+            if all_read and not whole:
+                raise Finished
+
+        with torch.inference_mode(), evaluating(self._model), factored(self._model, on_call):
             try:
-                self._model(**self._inputs(input_ids, mask))
+                self._model(**self._inputs(ids, mask))
             except Finished:
                 self.paths["registry"] += 1
                 return
-        if not calls.complete:
+        if any(calls.counts[part.name] != part.num_layers for part in self.parts):
             raise NotFactored("the model does not ask the registry of attention functions once for each layer")
 
     def can_be_factored(self, batch: Batch) -> bool:
@@ -181,30 +217,34 @@ class ModelView:
         The rule: the registry, if the model honours it and the two agree in every layer and head; hooks otherwise.
         It is tried once for each view; a batch of which `run_factored` cannot be had is still to be read by `run`.
         """
-        if self._not_factored is None:
-            paths = dict(self.paths)
-            self._not_factored = self._why_not_factored(batch)
-            self.paths = paths  # the trial is no reading
-        return self._not_factored == ""
-
-    def _why_not_factored(self, batch: Batch) -> str:
-        """Why not; "" where the factors say the same as the weights on the first tokens of the first unit."""
+        if self._factored is not None:
+            return self._factored
         tokens = batch.attention_mask[0].bool()
         ids, mask = (x[:1, tokens][:, :TRIAL_TOKENS] for x in (batch.input_ids, batch.attention_mask))
         start = Batch(ids, mask, batch.unit_index[:1])
         weights: dict[tuple[str, int], torch.Tensor] = {}
+        factors: dict[tuple[str, int], Factors] = {}
+        paths = dict(self.paths)
         self.run(start, lambda part, layer, attention: weights.update({(part, layer): attention.clone()}))
-        specs, differences = {part.name: part for part in self.parts}, []
-
-        def compare(part: str, layer: int, factors: Factors) -> None:
-            differences.append(_difference(factors, weights[part, layer], specs[part]))
-
         try:
-            self.run_factored(start, compare, whole=True)
-        except NotFactored as reason:
-            return str(reason)
-        worst = max(differences)
-        return "" if worst <= TOLERANCE[self.dtype] else f"its factors are off by {worst:.2g}"
+            self.run_factored(start, lambda part, layer, found: factors.update({(part, layer): found}), whole=True)
+        except NotFactored:
+            factors = {}
+        self.paths = paths  # the trial is no reading
+        self._factored = bool(factors)
+        specs = {part.name: part for part in self.parts}
+        for (name, layer), found in factors.items():
+            heads, expected = list(specs[name].heads), weights[name, layer]
+            groups = found.query.shape[1] // found.key.shape[1]
+            key = found.key[:, [head // groups for head in heads]].float()
+            scores = found.scale * found.query[:, heads].float() @ key.transpose(-1, -2)
+            attention = (scores - found.normaliser[:, heads, :, None]).exp()
+            attention = attention.tril() if specs[name].causal else attention
+            same = attention.shape == expected.shape
+            # NaN fails as well.
+            if not (same and float((attention - expected).abs().max()) <= TOLERANCE[self.dtype]):
+                self._factored = False
+        return self._factored
 
     def only(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> "ModelView":
         """A view of the same model that reads only these layers and heads (numbered from 0) of every part.
@@ -258,55 +298,26 @@ class ModelView:
             )
         name = f"{self.name} (random weights, seed {seed})"
         view = ModelView(model.to(self.device).eval(), self.tokenizer, self._family, name)
-        view.parts, view._not_factored = self.parts, self._not_factored
+        view.parts, view._factored = self.parts, self._factored
         return view
 
-    def _aligned(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens and mask with the padding on the right, on the model's device, and by how far each row was moved."""
-        assert batch.input_ids.shape[1] <= self.max_length, "a unit is longer than the model's window"
-        ids, mask, start = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
-        return ids.masked_fill(mask == 0, self._pad_id), mask, start
-
-    @property
-    def _embedding(self) -> torch.nn.Embedding:
-        embedding = self._model.get_input_embeddings()
-        assert isinstance(embedding, torch.nn.Embedding)
-        return embedding
-
     def _inputs(self, input_ids: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
+        """What the model is called with, where padding stands on the right."""
+        assert input_ids.shape[1] <= self.max_length, "a unit is longer than the model's window"
+        input_ids = input_ids.masked_fill(mask == 0, self._pad_id)
         inputs: dict[str, Any] = {
             "input_ids": input_ids,
             "attention_mask": mask,
             "output_attentions": False,
             "output_hidden_states": False,
         }
-        if self._family.shifts_text:
+        if any(part.query_shift for part in self.parts):
             moved = input_ids.roll(1, 1)
             moved[:, 0] = self._model.config.decoder_start_token_id
             inputs |= {"decoder_input_ids": moved, "decoder_attention_mask": mask}
         if "use_cache" in inspect.signature(self._model.forward).parameters:
             inputs["use_cache"] = False
         return inputs
-
-
-def _window(config: Any, tokenizer: PreTrainedTokenizerBase, family: Family) -> int:
-    positions = family.window(config)
-    limit = int(min(tokenizer.model_max_length, _NO_WINDOW))
-    return min(positions, limit) if limit < _NO_WINDOW else positions
-
-
-def _difference(factors: Factors, weights: torch.Tensor, part: PartSpec) -> float:
-    """max |exp(s q_i·k_j - ℓ_i) - A_ij| over the heads that are read; weights A [b, h, q, k]. NaN is infinite."""
-    heads = list(part.heads)
-    groups = factors.query.shape[1] // factors.key.shape[1]
-    key = factors.key[:, [head // groups for head in heads]].float()
-    scores = factors.scale * factors.query[:, heads].float() @ key.transpose(-1, -2)
-    found = (scores - factors.normaliser[:, heads, :, None]).exp()
-    found = found.tril() if part.causal else found
-    if found.shape != weights.shape:
-        return math.inf
-    difference = float((found - weights).abs().max())
-    return math.inf if math.isnan(difference) else difference
 
 
 def view_model(

@@ -125,7 +125,8 @@ def shuffled_topics(
         with tracked(progress, "shuffling topics", len(word_pairs) * len(thresholds), "tests"):
             for part, pairs in word_pairs.items():
                 for threshold in thresholds:
-                    of = [lookup.membership(i) for i, c in enumerate(lookup.configurations) if c.threshold == threshold]
+                    both = zip(lookup.configurations, lookup.memberships, strict=True)
+                    of = [membership for configuration, membership in both if configuration.threshold == threshold]
                     test = permutation_test(pairs, of, lookup.counts, shuffles=shuffles, seed=seed)
                     tests[part, threshold] = test
                     progress.update("shuffling topics", len(tests))

@@ -8,8 +8,6 @@ Everything that is lost is counted by reason:
 - unknown: the tokenizer has no token for the word;
 - drift: the token at the word's place spells something else (offsets shifted by accents or emoji), so that its
   place cannot be trusted.
-
-What tokens spell, and what a tokenizer's own normaliser makes of a word.
 """
 
 from bisect import bisect_right
@@ -17,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -47,20 +45,22 @@ class Spelling:
             )
         self._tokenizer = tokenizer
         backend = tokenizer.backend_tokenizer
+        normalise = str if backend.normalizer is None else backend.normalizer.normalize_str
         self.unknown = tokenizer.unk_token_id
         self.tokens = lru_cache(maxsize=200_000)(lambda ids: backend.decode(list(ids), False).strip())
-        self.word = lru_cache(maxsize=100_000)(self._normalised)
-
-    def _normalised(self, word: str) -> str:
-        normaliser = self._tokenizer.backend_tokenizer.normalizer
-        text = word if normaliser is None else normaliser.normalize_str(word)
-        return str(text).replace("▁", " ").strip()
+        self.word = lru_cache(maxsize=100_000)(lambda word: normalise(word).replace("▁", " ").strip())
 
     def single_tokens(self, words: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
         """The one token that each word is, with a space in front and bare; None where it is several, or none."""
         # Sets truncation, padding and special tokens of the backend as for one word alone.
         self._tokenizer.encode("", add_special_tokens=False, split_special_tokens=True)
-        if self._splits_as_bert():
+        backend = self._tokenizer.backend_tokenizer
+        splits_as_bert = (  # at spaces and punctuation alone, and no words were added
+            isinstance(backend.pre_tokenizer, BertPreTokenizer)
+            and isinstance(backend.normalizer, BertNormalizer)
+            and all(token.special for token in backend.get_added_tokens_decoder().values())
+        )
+        if splits_as_bert:
             # A space in front is dropped, so both forms are the same.
             rows = (words[i : i + _TEXTS_PER_CALL] for i in range(0, len(words), _TEXTS_PER_CALL))
             bare = [token for row in rows for token in self._single_of_bert(row)]
@@ -103,15 +103,6 @@ class Spelling:
             for i, token in zip(others, self._single([words[i] for i in others]), strict=True):
                 found[i] = token
         return found
-
-    def _splits_as_bert(self) -> bool:
-        """Whether text is split at spaces and punctuation alone, as BERT's tokenizer does, and no words were added."""
-        backend = self._tokenizer.backend_tokenizer
-        return (
-            isinstance(backend.pre_tokenizer, BertPreTokenizer)
-            and isinstance(backend.normalizer, BertNormalizer)
-            and all(token.special for token in backend.get_added_tokens_decoder().values())
-        )
 
     def fault(self, token_ids: tuple[int, ...], word: str) -> str | None:
         """Why the tokens together are not the word, or None where they are."""
@@ -170,10 +161,6 @@ class Coverage:
         numbers = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "lost"}
         return Coverage(**numbers, lost={reason: self.lost[reason] + other.lost[reason] for reason in LOST_REASONS})
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, as they are stored."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"lost": dict(self.lost)}
-
 
 class TokenForm(NamedTuple):
     """The row of the embedding matrix that stands for a word; form says whether its token begins with a space."""
@@ -231,11 +218,63 @@ def align_units(
     words = empty = split = 0
     for i, unit in enumerate(units):
         found = splitter(unit.text)
+        words += len(found)
+
+        # What special tokens stand around, and the spans of the others without the spaces around them, which byte-level
+        # tokenizers count in and others do not.
         ids, offsets, special = (encoded[name][i] for name in ("input_ids", "offset_mapping", "special_tokens_mask"))
-        windows, reasons = _align(unit, i, found, ids, offsets, special, spelling, max_length, merge=pieces == "merge")
-        aligned += windows
-        lost.update(reasons)
-        words, empty, split = words + len(found), empty + (not windows), split + (len(windows) > 1)
+        content = [place for place, flag in enumerate(special) if not flag]
+        if not content:
+            lost["unknown"] += len(found)
+            empty += 1
+            continue
+        first, last = content[0], content[-1] + 1
+        before, body, after = ids[:first], ids[first:last], ids[last:]
+        room = max_length - len(before) - len(after)
+        if room < 1:
+            raise InputError(
+                "the model's window has no room for a word",
+                received=f"a window of {max_length} tokens, {len(before) + len(after)} of them special",
+                expected="a window of hundreds of tokens",
+                advice="check the tokenizer's model_max_length",
+            )
+        spans = []
+        for start, end in offsets[first:last]:
+            piece = unit.text[start:end]
+            begin = start + len(piece) - len(piece.lstrip())
+            spans.append((begin, begin + len(piece.strip())))
+
+        # The word at each token, and the word that each token touches, so that no window is cut through it.
+        at: list[str | None] = [None] * len(body)
+        touched: list[int | None] = [None] * len(body)
+        for number, (word, tokens) in enumerate(zip(found, _overlapping(found, spans), strict=True)):
+            for token in tokens:
+                touched[token] = number
+            word_ids = tuple(body[token] for token in tokens)
+            if not tokens:
+                reason: str | None = "unknown"  # the tokenizer's normaliser removed it
+            elif len(tokens) > (room if pieces == "merge" else 1):
+                reason = "pieces"
+            elif word_ids != (spelling.unknown,) and (
+                spans[tokens[0]][0] < word.start or spans[tokens[-1]][1] > word.end
+            ):
+                reason = "merged"
+            else:
+                # The span may also be shorter, where the normaliser removed a mark at the end; the spelling decides.
+                reason = spelling.fault(word_ids, word.text)
+            if reason is None:
+                at[tokens[0]] = normalise_word(word.text)
+                for token in tokens[1:]:
+                    at[token] = LATER_PIECE
+            else:
+                lost[reason] += 1
+
+        windows = list(_windows(touched, room))
+        split += len(windows) > 1
+        for number, (start, end) in enumerate(windows):
+            read = (*before, *body[start:end], *after)
+            of_words = (*[None] * len(before), *at[start:end], *[None] * len(after))
+            aligned.append(AlignedUnit(unit.document_id, i, number, read, of_words))
     return aligned, Coverage(
         units=len(units),
         empty_units=empty,
@@ -291,82 +330,6 @@ def word_token_ids(
     return WordTokens(found, lost)
 
 
-def _align(
-    unit: Unit,
-    index: int,
-    words: Sequence[Word],
-    ids: Sequence[int],
-    offsets: Sequence[tuple[int, int]],
-    special: Sequence[int],
-    spelling: Spelling,
-    max_length: int,
-    *,
-    merge: bool,
-) -> tuple[list[AlignedUnit], Counter[str]]:
-    """The windows of a unit, and how many of its words were lost by reason."""
-    content = [i for i, flag in enumerate(special) if not flag]
-    if not content:
-        return [], Counter(unknown=len(words))
-    first, last = content[0], content[-1] + 1
-    before, after = tuple(ids[:first]), tuple(ids[last:])
-    body, spans = ids[first:last], [_trimmed(unit.text, *span) for span in offsets[first:last]]
-    room = max_length - len(before) - len(after)
-    if room < 1:
-        raise InputError(
-            "the model's window has no room for a word",
-            received=f"a window of {max_length} tokens, {len(before) + len(after)} of them special",
-            expected="a window of hundreds of tokens",
-            advice="check the tokenizer's model_max_length",
-        )
-    lost: Counter[str] = Counter()
-    at: list[str | None] = [None] * len(body)
-    # The word that each token touches, so that no window is cut through it.
-    touched: list[int | None] = [None] * len(body)
-    for number, (word, tokens) in enumerate(zip(words, _overlapping(words, spans), strict=True)):
-        for token in tokens:
-            touched[token] = number
-        reason = _fault(word, tokens, body, spans, spelling, most=room if merge else 1)
-        if reason is None:
-            at[tokens[0]] = normalise_word(word.text)
-            for token in tokens[1:]:
-                at[token] = LATER_PIECE
-        else:
-            lost[reason] += 1
-    windows = [
-        AlignedUnit(
-            document_id=unit.document_id,
-            unit=index,
-            window=number,
-            input_ids=(*before, *body[start:end], *after),
-            words=(*[None] * len(before), *at[start:end], *[None] * len(after)),
-        )
-        for number, (start, end) in enumerate(_windows(touched, room))
-    ]
-    return windows, lost
-
-
-def _fault(
-    word: Word,
-    tokens: Sequence[int],
-    body: Sequence[int],
-    spans: Sequence[tuple[int, int]],
-    spelling: Spelling,
-    *,
-    most: int,
-) -> str | None:
-    """Why the tokens that touch a word are not the word, or None; most: of how many tokens a word may be."""
-    if not tokens:
-        return "unknown"  # the tokenizer's normaliser removed it
-    if len(tokens) > most:
-        return "pieces"
-    ids = tuple(body[token] for token in tokens)
-    inside = spans[tokens[0]][0] >= word.start and spans[tokens[-1]][1] <= word.end
-    if not inside and ids != (spelling.unknown,):
-        return "merged"
-    # The span may also be shorter, where the normaliser removed a mark at the end; the spelling decides.
-    return spelling.fault(ids, word.text)
-
-
 def _overlapping(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
     """For each word the tokens that share a character with it; both are in the order of the text."""
     starts = [start for start, _ in spans]
@@ -381,15 +344,6 @@ def _overlapping(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Ite
                 found.append(token)
             token += 1
         yield found
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """A token's span without the space in front, which byte-level tokenizers count in and others do not."""
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end
 
 
 def _windows(touched: Sequence[int | None], room: int) -> Iterator[tuple[int, int]]:

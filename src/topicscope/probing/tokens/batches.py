@@ -127,29 +127,23 @@ def make_batches(
     """
     assert batch_size is None or batch_size >= 1
     windows = TokenWindows.of(units)
-    batches: list[Batch] = []
-    rows: list[int] = []
+    groups: list[list[int]] = []
     for i in np.argsort(windows.lengths, kind="stable").tolist():
-        too_many = (len(rows) + 1) * int(windows.lengths[i]) > max_tokens
-        if rows and (len(rows) == batch_size or too_many):
-            batches.append(_padded(windows, rows, pad_side))
-            rows = []
-        rows.append(i)
-    if rows:
-        batches.append(_padded(windows, rows, pad_side))
+        there = len(groups[-1]) if groups else 0
+        if not there or there == batch_size or (there + 1) * int(windows.lengths[i]) > max_tokens:
+            groups.append([])
+        groups[-1].append(i)
+    batches = []
+    for rows in groups:
+        chosen = windows.take(rows)
+        places = np.arange(int(chosen.lengths.max()))
+        mask = (places if pad_side == "right" else places[::-1]) < chosen.lengths[:, None]
+        input_ids = np.full(mask.shape, PADDING, dtype=np.int64)
+        input_ids[mask] = chosen.input_ids
+        batches.append(Batch(torch.from_numpy(input_ids), torch.from_numpy(mask.astype(np.int64)), tuple(rows)))
     return batches
 
 
 def tokens_at_once(device: str) -> int:
     """How many tokens a batch holds on this device unless its user says so."""
     return CPU_TOKENS if torch.device(device).type == "cpu" else DEVICE_TOKENS
-
-
-def _padded(windows: TokenWindows, rows: Sequence[int], pad_side: str) -> Batch:
-    chosen = windows.take(rows)
-    length = int(chosen.lengths.max())
-    places = np.arange(length) if pad_side == "right" else np.arange(length)[::-1]
-    there = places < chosen.lengths[:, None]
-    input_ids = np.full(there.shape, PADDING, dtype=np.int64)
-    input_ids[there] = chosen.input_ids
-    return Batch(torch.from_numpy(input_ids), torch.from_numpy(there.astype(np.int64)), tuple(rows))

@@ -12,12 +12,11 @@ import hashlib
 import json
 import os
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
-from itertools import islice, pairwise
+from itertools import islice, pairwise, tee
 from pathlib import Path
 from typing import Literal, Protocol, overload, runtime_checkable
 
@@ -79,117 +78,87 @@ def build_tokens(
     """Write the windows of a corpus into `folder`; see `tokens_of` for the errors."""
     reader = UnitReader(corpus, options.unit, options.language, progress, splitter=splitter)
     units = reader.units() if options.max_units is None else iter(reader.sample(options.max_units, options.seed))
-    waiting = deque[list[Unit]]()
-
-    def blocks() -> Iterator[list[Unit]]:
-        while block := list(islice(units, UNITS_PER_BLOCK)):
-            waiting.append(block)
-            yield block
-
+    # Blocks are handed out, and kept until what was found in them comes back.
+    blocks, kept = tee(iter(lambda: list(islice(units, UNITS_PER_BLOCK)), []))
     if aligner is None or splitter is not split_words:
         found: Iterator[tuple[list[AlignedUnit], Coverage]] = (
             align_units(tokenizer, block, splitter=splitter, max_length=max_length, pieces=options.pieces)
-            for block in blocks()
+            for block in blocks
         )
     else:
-        found = aligner.align(tokenizer, blocks(), max_length=max_length, pieces=options.pieces)
+        found = aligner.align(tokenizer, blocks, max_length=max_length, pieces=options.pieces)
 
-    # In the order of the corpus first, where rows of one document may stand apart.
+    # In the order of the corpus first, where rows of one document may stand apart. Runs of units with one document id
+    # are numbered, and of each id as much is remembered as tells it from others.
     unordered = folder / "unordered.arrow"
     coverage, vocabulary, word_counts = Coverage(), dict[str, int](), np.zeros(0, dtype=np.int64)
-    runs, run_of_window, starts, first_unit = _Runs(), [np.zeros(0, dtype=np.int64)], [0], 0
+    document_id, digests, run_of_window = None, bytearray(), [np.zeros(0, dtype=np.int64)]
+    starts, first_unit = [0], 0
     with pa.OSFile(str(unordered), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
-        for aligned, counts in found:
-            block, windows = waiting.popleft(), TokenWindows.of(aligned)
+        for (aligned, counts), block in zip(found, kept, strict=False):
+            windows = TokenWindows.of(aligned)
             numbers = [vocabulary.setdefault(word, len(vocabulary)) for word in windows.vocabulary]
             words = np.array([*numbers, LATER, NO_WORD])[windows.words]
-            writer.write_batch(_record_batch(windows, words, first_unit))
+            ends = np.append(0, np.cumsum(windows.lengths)).astype(np.int32)
+            columns = [
+                pa.array(windows.document_ids, pa.string()),
+                pa.array(windows.unit + first_unit, pa.int64()),
+                pa.array(windows.window.astype(np.int32)),
+                pa.ListArray.from_arrays(ends, windows.input_ids.astype(np.uint32)),
+                pa.ListArray.from_arrays(ends, words.astype(np.int32)),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
             occurrences = np.bincount(words[words >= 0], minlength=len(vocabulary))
             occurrences[: len(word_counts)] += word_counts
             word_counts = occurrences
-            run_of_window.append(np.array([runs.number(unit.document_id) for unit in block])[windows.unit])
+            run_of_unit = []
+            for unit in block:
+                if unit.document_id != document_id:
+                    document_id = unit.document_id
+                    digests += hashlib.blake2b(document_id.encode("utf-8"), digest_size=16).digest()
+                run_of_unit.append(len(digests) // 16 - 1)
+            run_of_window.append(np.array(run_of_unit)[windows.unit])
             starts.append(starts[-1] + len(windows))
             coverage += counts
             first_unit += len(block)
-    document_of_run = runs.documents()
-    reader.counts.documents_kept = len(np.unique(document_of_run))
-    document = document_of_run[np.concatenate(run_of_window)]
+
+    # Then document by document: each has the number of its first run.
+    _, first, inverse = np.unique(np.frombuffer(digests, "S16"), return_index=True, return_inverse=True)
+    reader.counts.documents_kept = len(first)
+    document = first[inverse][np.concatenate(run_of_window)]
     order = np.argsort(document, kind="stable")
-    header = {"unit_counts": asdict(reader.counts), "coverage": coverage.as_dict(), "words": list(vocabulary)}
+    header = {"unit_counts": asdict(reader.counts), "coverage": asdict(coverage), "words": list(vocabulary)}
     metadata = {
         "header": json.dumps(header).encode(),
         "word_counts": word_counts.tobytes(),
         "document_ends": (np.flatnonzero(np.diff(document[order], append=-1)) + 1).tobytes(),
     }
-    rows = _Rows(unordered, np.array(starts))
-    with (
-        pa.OSFile(str(folder / FILE), "wb") as file,
-        pa.ipc.new_file(file, SCHEMA.with_metadata(metadata)) as writer,
-    ):
+    schema = SCHEMA.with_metadata(metadata)
+    batches = pa.ipc.open_file(pa.OSFile(str(unordered)))
+    with pa.OSFile(str(folder / FILE), "wb") as file, pa.ipc.new_file(file, schema) as writer:
         for start in range(0, len(order), ROWS):
-            writer.write_table(rows.take(order[start : start + ROWS]).combine_chunks())
+            rows = order[start : start + ROWS]
+            cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+            runs = [_rows(batches, np.array(starts), int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts)]
+            writer.write_table(pa.concat_tables(runs).combine_chunks())
     unordered.unlink()
 
 
-class _Runs:
-    """Numbers runs of units with one document id, and remembers of each id as much as tells it from others."""
-
-    def __init__(self) -> None:
-        self._document_id: str | None = None
-        self._digests = bytearray()
-
-    def number(self, document_id: str) -> int:
-        """The number of the run that a unit belongs to, given in order."""
-        if document_id != self._document_id:
-            self._document_id = document_id
-            self._digests += hashlib.blake2b(document_id.encode("utf-8"), digest_size=16).digest()
-        return len(self._digests) // 16 - 1
-
-    def documents(self) -> np.ndarray:
-        """The document of each run: the first run of the same id."""
-        _, first, inverse = np.unique(np.frombuffer(self._digests, "S16"), return_index=True, return_inverse=True)
-        return np.asarray(first[inverse])
-
-
-def _record_batch(windows: TokenWindows, words: np.ndarray, first_unit: int) -> pa.RecordBatch:
-    ends = np.append(0, np.cumsum(windows.lengths)).astype(np.int32)
-    columns = [
-        pa.array(windows.document_ids, pa.string()),
-        pa.array(windows.unit + first_unit, pa.int64()),
-        pa.array(windows.window.astype(np.int32)),
-        pa.ListArray.from_arrays(ends, windows.input_ids.astype(np.uint32)),
-        pa.ListArray.from_arrays(ends, words.astype(np.int32)),
-    ]
-    return pa.record_batch(columns, schema=SCHEMA)
-
-
-class _Rows:
-    """The rows of an Arrow file, read from disk in record batches: nothing is mapped into this process's memory.
+def _rows(batches: pa.ipc.RecordBatchFileReader, starts: np.ndarray, start: int, stop: int) -> pa.Table:
+    """Rows `start` to `stop` of an Arrow file, read from disk: nothing is mapped into this process's memory.
 
     starts [batch]: the first row of each record batch.
     """
-
-    def __init__(self, path: Path, starts: np.ndarray) -> None:
-        self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
-        self._starts = starts
-
-    def read(self, start: int, stop: int) -> pa.Table:
-        """Rows `start` to `stop`."""
-        first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
-        table = pa.Table.from_batches([self._reader.get_batch(number) for number in range(first, last + 1)])
-        return table.slice(start - int(self._starts[first]), stop - start)
-
-    def take(self, rows: np.ndarray) -> pa.Table:
-        """Rows by number, in this order."""
-        cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
-        return pa.concat_tables([self.read(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts)])
+    first, last = np.searchsorted(starts, [start, stop - 1], side="right") - 1
+    table = pa.Table.from_batches([batches.get_batch(number) for number in range(first, last + 1)])
+    return table.slice(start - int(starts[first]), stop - start)
 
 
 class TokenCache(Sequence[AlignedUnit]):
     """The windows of a corpus, those of one document together; every access reads from disk.
 
     words: the words of the text that are tokens, in the order of the text; word_counts int64 [word]: how often each.
-    document_ends int64 [document]: where the windows of each document end, of those that have any.
+    document_ends int64 [document]: where the windows of each document end, of those that have any; documents: how many.
     unit_counts, coverage: what was left out.
 
     Raises:
@@ -198,25 +167,21 @@ class TokenCache(Sequence[AlignedUnit]):
 
     def __init__(self, folder: Path, owner: TemporaryFolder | None = None) -> None:
         self.folder, self._owner = folder, owner
-        with pa.OSFile(str(folder / FILE)) as file:
-            metadata = pa.ipc.open_file(file).schema.metadata
+        self._batches = pa.ipc.open_file(pa.OSFile(str(folder / FILE)))
+        metadata = self._batches.schema.metadata
         header = json.loads(metadata[b"header"])
         self.words: tuple[str, ...] = tuple(header["words"])
         self.unit_counts = UnitCounts(**header["unit_counts"] | {"warnings": tuple(header["unit_counts"]["warnings"])})
         self.coverage = Coverage(**header["coverage"])
         self.word_counts = np.frombuffer(metadata[b"word_counts"], dtype=np.int64)
         self.document_ends = np.frombuffer(metadata[b"document_ends"], dtype=np.int64)
-        self._rows = _Rows(folder / FILE, np.arange(0, len(self), ROWS))
+        self.documents = len(self.document_ends)
+        self._starts = np.arange(0, len(self), ROWS)
         with suppress(OSError):
             os.utime(folder)  # in use: see `prune`
 
     def __len__(self) -> int:
         return int(self.document_ends[-1]) if len(self.document_ends) else 0
-
-    @property
-    def documents(self) -> int:
-        """How many documents have at least one window."""
-        return len(self.document_ends)
 
     @overload
     def __getitem__(self, index: int) -> AlignedUnit: ...
@@ -225,14 +190,11 @@ class TokenCache(Sequence[AlignedUnit]):
     def __getitem__(self, index: int | slice) -> AlignedUnit | TokenWindows:
         places = range(len(self))[index]
         if isinstance(places, int):
-            return self._read(places, places + 1)[0]
+            return self[places : places + 1][0]
         assert places.step == 1, "windows are read one after another"
-        return self._read(places.start, max(places.start, places.stop))
-
-    def _read(self, start: int, stop: int) -> TokenWindows:
-        if start == stop:
+        if not places:
             return TokenWindows.of([])
-        table = self._rows.read(start, stop).combine_chunks()
+        table = _rows(self._batches, self._starts, places.start, places.stop).combine_chunks()
         column = {name: table.column(name).chunk(0) for name in table.column_names}
         return TokenWindows(
             input_ids=column["input_ids"].flatten().to_numpy().astype(np.int64),
@@ -268,11 +230,18 @@ def tokens_of(
     key = cache_key(tokenizer, corpus, options, max_length) if splitter is split_words else None
     kept = root / f"{key}-{FORMAT}" if key is not None else None
     if kept is not None and kept.is_dir():
-        found = _usable(kept)
-        if found is not None:
+        try:
+            found = TokenCache(kept)
+        except (OSError, ValueError, KeyError, TypeError):
+            TOKENS.remove(kept)  # damaged
+        else:
             found.unit_counts.skipped = dict(corpus.skipped)  # depends on the file, not only on its documents
             return found
-    owner = _building(root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        owner = TemporaryFolder(root)
+    except OSError:  # the place of the cache cannot be written
+        owner = TemporaryFolder()
     try:
         build_tokens(owner.path, tokenizer, corpus, options, max_length, splitter, progress, aligner)
     except OSError as error:
@@ -289,15 +258,6 @@ def tokens_of(
             prune(root, KEPT_BYTES)
             return TokenCache(kept)
     return cache
-
-
-def _usable(folder: Path) -> TokenCache | None:
-    """The cache in a folder; one that is damaged is removed."""
-    try:
-        return TokenCache(folder)
-    except (OSError, ValueError, KeyError, TypeError):
-        TOKENS.remove(folder)
-        return None
 
 
 def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: ProbeOptions, max_length: int) -> str:
@@ -329,11 +289,3 @@ def prune(root: Path, limit: int, *, unused_s: float = 86_400) -> None:
             return
         TOKENS.remove(folder)
         total -= sizes[folder]
-
-
-def _building(root: Path) -> TemporaryFolder:
-    """A folder to build in, where the cache is if that can be written."""
-    with suppress(OSError):
-        root.mkdir(parents=True, exist_ok=True)
-        return TemporaryFolder(root)
-    return TemporaryFolder()
