@@ -72,7 +72,7 @@ def test_save_draws_nothing(
         raise AssertionError("a figure was drawn")
 
     monkeypatch.setattr("matplotlib.figure.Figure.__init__", refuse)
-    monkeypatch.setattr("topicscope.report.page.render_page", refuse)
+    monkeypatch.setattr("jinja2.Template.render", refuse)
     folder = results[kind].save(tmp_path / "saved")
     assert not [path for path in folder.iterdir() if path.suffix in (".png", ".html")]
     with pytest.raises(AssertionError, match="drawn"):  # what is refused is what draws
