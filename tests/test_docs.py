@@ -10,7 +10,7 @@ import yaml
 import doc_pages
 from scripts import load_script
 from topicscope.cli import app
-from topicscope.cli.probe import OPTIONS
+from topicscope.cli.probe import DEMO
 from topicscope.probing.results.tables import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,7 +57,7 @@ def test_the_table_of_the_readme_has_the_generator_s_form() -> None:
     half = len(rows) // 2
     for head, part in ((made.ATTENTION, rows[:half]), (made.EMBEDDINGS, rows[half:])):
         assert tuple(part[0]) == head
-        assert [float(row[0]) for row in part[2:]] == list(OPTIONS["threshold"])
+        assert [float(row[0]) for row in part[2:]] == list(DEMO.threshold)
         assert all(re.match(r"-$|[\d.,]+", cell) for row in part[2:] for cell in row)
 
 

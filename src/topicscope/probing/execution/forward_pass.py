@@ -14,7 +14,7 @@ import pandas as pd
 
 from topicscope.errors import RunError
 from topicscope.probing.attention import TopicLookup, WordPairs
-from topicscope.probing.config import ProbeOptions
+from topicscope.probing.config import ProbeConfig
 from topicscope.probing.execution.executor import LeftOut, ShardExecutor, ShardLost
 from topicscope.probing.execution.state import (
     PassSpec,
@@ -139,7 +139,7 @@ def attention_pass(
     return result
 
 
-def shard_units(options: ProbeOptions, device: str) -> int:
+def shard_units(options: ProbeConfig, device: str) -> int:
     """Least units of a shard on this device unless the user says so."""
     return options.shard_units or (CPU_UNITS if device == "cpu" else DEVICE_UNITS)
 
