@@ -79,5 +79,5 @@ def test_minilm_is_a_name_in_python_too(tmp_path: Path, monkeypatch: pytest.Monk
     series = topicscope.probe_checkpoints(["minilm"], texts(4), topics=words, out=tmp_path / "series", **quick)
     assert series.result("minilm").headline["attention_ratio"] == result.headline["attention_ratio"]
     (tmp_path / "minilm").mkdir()
-    with pytest.raises(InputError, match="config.json"):
+    with pytest.raises(InputError, match=r"config\.json"):
         topicscope.probe("minilm", documents=texts(4), topics=words)

@@ -2,45 +2,31 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 
 from topicscope.cli.output import Json, ProgressStyle
 from topicscope.errors import InputError
 from topicscope.options import ADVANCED, COMPUTE, OUTPUT, TEXT, Whole
 from topicscope.records import output_path, result_path, without_secrets
-from topicscope.text import MAX_DOCUMENT_BYTES, Corpus, OnError, open_corpus
-
-
-def _out_folder(_: Any, tokens: Sequence[Token]) -> Path:
-    return output_path(tokens[0].value)
-
-
-def _out_file(_: Any, tokens: Sequence[Token]) -> Path:
-    return output_path(tokens[0].value, "file")
-
-
-def _result_folder(_: Any, tokens: Sequence[Token]) -> Path:
-    return result_path(tokens[0].value)
-
+from topicscope.text import MAX_DOCUMENT_BYTES, OnError
 
 # A URL is refused as it was given: a path would lose a slash of s3://bucket.
-OutFolder = Annotated[Path, Parameter(converter=_out_folder)]
-OutFile = Annotated[Path, Parameter(converter=_out_file)]
-ResultFolder = Annotated[Path, Parameter(converter=_result_folder)]
+OutFolder = Annotated[Path, Parameter(converter=lambda _, tokens: output_path(tokens[0].value))]
+OutFile = Annotated[Path, Parameter(converter=lambda _, tokens: output_path(tokens[0].value, "file"))]
+ResultFolder = Annotated[Path, Parameter(converter=lambda _, tokens: result_path(tokens[0].value))]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CorpusOptions:
-    """How text is read."""
+    """How text is read: the keywords of `open_corpus`."""
 
     text_column: Annotated[str | None, TEXT] = None
     "Column of the text in .jsonl, .csv and .parquet (default: text)."
@@ -52,10 +38,6 @@ class CorpusOptions:
     "A bad line, or a checkpoint that cannot be read, ends the run, or is skipped and counted."
     max_document_bytes: Annotated[Whole, ADVANCED] = MAX_DOCUMENT_BYTES
     "A longer document or line is a bad one."
-
-    def open(self, corpus: str) -> Corpus:
-        """The text of that path, URL or name."""
-        return open_corpus(corpus, **asdict(self))
 
 
 @Parameter(name="*")
@@ -73,15 +55,16 @@ class RunOptions:
     progress: Annotated[ProgressStyle, OUTPUT] = "auto"
     "How progress is shown on stderr."
 
-    def require_folder(self, of: str = "run") -> None:
-        """Refuse --resume without --out, as a fresh folder has nothing to resume."""
-        if self.resume and self.out is None:
-            raise InputError(f"--resume needs the folder of the {of}", expected="--out DIR")
+    def folder(self, name: str, of: str = "run") -> Path:
+        """--out, or `topicscope-runs/NAME-DATE-TIME`, numbered where another run began in the same second.
 
-    def folder(self, name: str) -> Path:
-        """--out, or `topicscope-runs/NAME-DATE-TIME`, numbered where another run began in the same second."""
+        Raises:
+            InputError: --resume without --out; a fresh folder has nothing to resume.
+        """
         if self.out is not None:
             return self.out
+        if self.resume:
+            raise InputError(f"--resume needs the folder of the {of}", expected="--out DIR")
         wanted = Path("topicscope-runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
         tried = (wanted.with_name(f"{wanted.name}-{number}") for number in count(2))
         return next(path for path in chain([wanted], tried) if not path.exists())

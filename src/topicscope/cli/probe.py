@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from topicscope.options import MODEL, OUTPUT, TEXT, TOPICS, only
 from topicscope.probing import ProbeConfig
 from topicscope.probing import probe as run_probe
 from topicscope.records import PAGE
+from topicscope.text import open_corpus
 
 
 def probe(
@@ -51,9 +52,8 @@ def probe(
             "a probe needs MODEL, or --checkpoints in its place" + ("; both were given" if name else ""),
             advice="topicscope probe --help",
         )
-    run.require_folder()
     out = run.folder(re.sub(r"[^A-Za-z0-9.]+", "-", Path(name).name).strip("-.") or "model")
-    documents = text.open(corpus)
+    documents = open_corpus(corpus, **asdict(text))
     given: dict[str, Any] = {"topics": topics, "config": config, "out": out, "resume": run.resume}
     given |= {"overwrite": run.overwrite, "command": command_line()}
     if checkpoints is not None:

@@ -42,7 +42,6 @@ def reproduce(
         paper. Unless given minilm, mpnet and smollm2 where installed, and small-bert, which is trained here; with
         --quick minilm and small-bert.
     """
-    run.require_folder()
     target = run.folder("reproduce")
     try:
         with show_progress(run.progress) as shown:

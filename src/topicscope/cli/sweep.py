@@ -65,11 +65,10 @@ def sweep(
     metric
         The measurement that picture and page show, such as loss, deviation (from theory) or W_V_same.
     """
-    run.require_folder("sweep")
     chosen = changed(load_spec(spec), seeds=seeds, overrides=set_)
     if dry_run:
         return _list(make_plan(chosen, on_error="skip"), json=run.json)
-    target = run.folder(f"{spec.stem}-sweep")
+    target = run.folder(f"{spec.stem}-sweep", of="sweep")
     if cluster.cluster is not None:
         for device in make_plan(chosen, on_error=on_error).devices:
             _check_device(device, cluster.gpus_per_worker)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from topicscope.cli.options import CorpusOptions, OutFile, RunOptions
 from topicscope.cli.output import Json, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.options import OUTPUT, TEXT, TOPICS, Whole, only
-from topicscope.text import sample_documents
+from topicscope.text import open_corpus, sample_documents
 from topicscope.topics import (
     MAX_WORDS,
     MIN_COUNT,
@@ -71,7 +72,7 @@ def fit(
     """
     _require_fitting(engine, stream, max_words, sample, sample_seed)
     _require_writable(output, run.overwrite)
-    whole = text.open(corpus)
+    whole = open_corpus(corpus, **asdict(text))
     with show_progress(run.progress) as shown:
         drawn = None if sample is None else sample_documents(whole, sample, sample_seed or 0, shown)
         read = whole if drawn is None else drawn.corpus
@@ -118,7 +119,7 @@ def show(
     topics = load_any(file)
     known = topics.provenance.get("coherence")
     if corpus is not None:
-        read = text.open(corpus)
+        read = open_corpus(corpus, **asdict(text))
         known = coherence(_words_of(topics, TOP_WORDS), CorpusPassages(read)).to_dict() | {"corpus": read.name}
     if json:
         print_json(_summary(topics, words, known))

@@ -34,7 +34,6 @@ def train(
     set_
         Change one value of the recipe, table.key=value, such as training.steps=2000; may be given several times.
     """
-    run.require_folder()
     chosen = load_recipe(recipe, set_)
     target = run.folder(chosen.name)
     with show_progress(run.progress) as bars:
