@@ -21,8 +21,3 @@ def _whole_number(_: Any, tokens: Sequence[Token]) -> int:
 
 
 Whole = Annotated[int, Parameter(converter=_whole_number)]
-
-
-def only(parameter: str, *fields: str) -> Parameter:
-    """For a dataclass of options that is `parameter` of a command: the command has these of its fields alone."""
-    return Parameter(parse=f"^({'|'.join((parameter, *fields))})$")

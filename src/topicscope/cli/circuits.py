@@ -5,10 +5,11 @@ from collections.abc import Hashable, Mapping
 from typing import Annotated, Any
 
 import pandas as pd
+from cyclopts import Parameter
 
 from topicscope.cli.options import OutFolder, RunOptions
 from topicscope.cli.output import print_json, print_lines, print_table
-from topicscope.options import MODEL, OUTPUT, TOPICS, only
+from topicscope.options import MODEL, OUTPUT, TOPICS
 from topicscope.probing import ProbeConfig, paths_of
 from topicscope.probing.circuits import circuits as find_circuits
 from topicscope.probing.circuits import stand_out
@@ -22,9 +23,9 @@ def circuits(
     /,
     *,
     topics: Annotated[str, TOPICS],
-    config: Annotated[ProbeConfig, only("config", *_FIELDS)] = ProbeConfig(),
+    config: Annotated[ProbeConfig, Parameter(parse=f"^(config|{'|'.join(_FIELDS)})$")] = ProbeConfig(),
     out: Annotated[OutFolder | None, OUTPUT] = None,
-    run: Annotated[RunOptions, only("run", "overwrite", "json")] = RunOptions(),
+    run: Annotated[RunOptions, Parameter(parse="^(run|overwrite|json)$")] = RunOptions(),
 ) -> None:
     """Compare same-topic and different-topic words in the OV and QK circuit of every head; no text is read.
 

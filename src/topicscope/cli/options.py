@@ -1,4 +1,7 @@
-"""Options that several commands share, each written down once, as fields of dataclasses that cyclopts flattens."""
+"""Options that several commands share, each written down once, as fields of dataclasses that cyclopts flattens.
+
+A command that has only some fields of one names them, and its own parameter, in `Parameter(parse=...)`.
+"""
 
 import shlex
 import sys

@@ -4,20 +4,25 @@ import math
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import pandas as pd
+from cyclopts import Parameter
 
 from topicscope.cli.options import ClusterOptions, CorpusOptions, RunOptions, command_line, going_on
 from topicscope.cli.output import INTERRUPTED, print_json, print_lines, print_table, show_progress
-from topicscope.cli.probe_tables import show
 from topicscope.errors import InputError
 from topicscope.monitoring import RECORD, CheckpointSeries, probe_checkpoints
-from topicscope.options import MODEL, OUTPUT, TEXT, TOPICS, only
+from topicscope.options import MODEL, OUTPUT, TEXT, TOPICS
 from topicscope.probing import ProbeConfig
 from topicscope.probing import probe as run_probe
+from topicscope.probing.results import ProbeResult
 from topicscope.records import PAGE
+from topicscope.report import EMBEDDING_COLUMNS, Table, attention_table, embedding_table, paper_table
 from topicscope.text import open_corpus
+
+_WIDTH, _WIDEST = 78, 24  # characters of a terminal of unknown width, and of a column before it is broken
 
 
 def probe(
@@ -85,6 +90,46 @@ def probe(
     return INTERRUPTED if result.interrupted else int(not result.complete)
 
 
+def show(result: ProbeResult, folder: str) -> None:
+    """The answer, the measured tables, the paper's rows and the warnings, on stdout."""
+    print_lines([str(result), ""])
+    rows = result.rows.to_dict(orient="records")
+    measured = [row for row in rows if row["source"] == "measured"]
+    attention = attention_table(measured)
+    _show(attention.only(*attention.columns[1:]) if len({row["part"] for row in measured}) == 1 else attention)
+    if result.costs:
+        seconds = "{collecting:.1f} s to collect word pairs, {shuffling:.1f} s to shuffle".format(**result.costs)
+        print_lines([f"shuffles cost {seconds}"])
+    embeddings = result.embeddings
+    if len(embeddings):
+        # The dot product of what is not the model's own, and what stands beside S and D, are on the page.
+        shown = embeddings[embeddings["place"].isin(("raw", "layer")) | (embeddings["kind"] == "cosine")]
+        _show(embedding_table(shown.to_dict(orient="records")).only(*EMBEDDING_COLUMNS))
+    _show(paper_table([row for row in rows if row["source"] == "paper"]))
+    print_lines([f"warning: {warning}" for warning in result.warnings])
+    print_lines([f"report: {folder}/report.html", f"result: {folder}/result.json"])
+
+
+def _show(table: Table) -> None:
+    """A table on stdout: where it is too wide, its further columns in a table below, beside what names the rows."""
+    names = list(table.columns[: table.row_headers])
+    columns = dict(zip(table.columns, zip(*table.rows, strict=True), strict=True))
+    words = {name: [*name.split(), *cells] for name, cells in columns.items()}
+    widths = {name: min(max(map(len, found)), _WIDEST) + 3 for name, found in words.items()}
+    terminal = get_terminal_size((_WIDTH, 24)).columns
+    blocks = [list(names)]
+    for name in table.columns[len(names) :]:
+        shown = blocks[-1]
+        if len(shown) > len(names) and sum(widths[one] for one in (*shown, name)) > terminal:
+            blocks.append(list(names))
+        blocks[-1].append(name)
+    for number, shown in enumerate(blocks):
+        block = table.only(*shown)
+        rows = [[cell.replace("\u00a0", " ") for cell in row] for row in block.rows]
+        note = table.note if number == len(blocks) - 1 else None
+        print_table("" if number else table.caption, block.columns, rows, note)
+
+
 def show_series(series: CheckpointSeries, folder: str) -> None:
     """The answer, a line for each checkpoint, and what was skipped."""
     print_lines([str(series), ""])
@@ -128,7 +173,7 @@ DEMO = ProbeConfig(topic_seeds=3, threshold=(0.001, 0.002, 0.004), max_units=250
 def demo(
     *,
     out: Annotated[Path, OUTPUT] = Path("demo"),
-    run: Annotated[RunOptions, only("run", "json", "progress")] = RunOptions(),
+    run: Annotated[RunOptions, Parameter(parse="^(run|json|progress)$")] = RunOptions(),
 ) -> int:
     """Probe MiniLM, a sentence encoder of 22 million parameters, on gensim's sample of English Wikipedia.
 

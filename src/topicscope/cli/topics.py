@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from topicscope.cli.options import CorpusOptions, OutFile, RunOptions
 from topicscope.cli.output import Json, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
-from topicscope.options import OUTPUT, TEXT, TOPICS, Whole, only
+from topicscope.options import OUTPUT, TEXT, TOPICS, Whole
 from topicscope.text import open_corpus, sample_documents
 from topicscope.topics import (
     MAX_WORDS,
@@ -51,7 +51,7 @@ def fit(
     sample: Annotated[Whole | None, TEXT] = None,
     sample_seed: Annotated[Whole | None, TEXT] = None,
     output: Annotated[OutFile, Parameter(name=("--output", "-o")), OUTPUT] = Path("topics.npz"),
-    run: Annotated[RunOptions, only("run", "overwrite", "json", "progress")] = RunOptions(),
+    run: Annotated[RunOptions, Parameter(parse="^(run|overwrite|json|progress)$")] = RunOptions(),
 ) -> None:
     """Fit topics to the passages of a corpus by LDA and save them with their coherence.
 
