@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_type_hints
 
 from cyclopts import Parameter
 from pydantic import Field, ValidationError, create_model
@@ -117,7 +117,7 @@ class ProbeConfig:
         kept = {name: value for name, value in vars(self).items() if name != "trust_remote_code"}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
 
-    def updated(self, overrides: Mapping[str, Any], call: Callable[..., Any]) -> Self:
+    def updated(self, overrides: Mapping[str, Any], call: Callable[..., Any]) -> "ProbeConfig":
         """With other values; overrides: keywords of `call` that are none of its own parameters.
 
         Raises:
