@@ -22,7 +22,7 @@ def extension(name: str) -> ModuleType:
 
 def documented(page: str) -> set[str]:
     text = (DOCS / "reference" / page).read_text(encoding="utf-8")
-    return set(re.findall(r"^\.\. auto\w+:: (?:[\w.]+\.)?(\w+)$", text, re.MULTILINE))
+    return set(re.findall(r"^\.\. auto\w+:: (?:[\w.]+\.)?(\w+)(?:\(.*\))?$", text, re.MULTILINE))
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -1,5 +1,6 @@
 """The options of a probe are written down once: what else names them is compared with `ProbeConfig` here."""
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -19,6 +20,12 @@ GROUPS = ["Model", "Text", "Topics", "Measurement", "Statistics", "Compute", "Ou
 
 def test_keywords_for_type_checkers_are_the_fields() -> None:
     assert list(get_type_hints(ProbeOverrides).items()) == list(get_type_hints(ProbeConfig).items())
+
+
+def test_help_shows_bare_types() -> None:
+    shown = str(inspect.signature(ProbeConfig))
+    assert "controls: int = 5" in shown
+    assert "Annotated" not in shown
 
 
 def test_every_option_has_a_group_and_a_sentence_in_the_help() -> None:

@@ -137,6 +137,7 @@ for _name, _hint in get_type_hints(ProbeConfig, include_extras=True).items():
     _bounds = [found for found in _hint.__metadata__ if isinstance(found, _Bounds)]
     _FIELDS[_name] = (_hint, Field(**_bounds[0]._asdict()) if _bounds else ...)
 _CHECKED = create_model("ProbeConfig", **_FIELDS)
+ProbeConfig.__init__.__annotations__.update(get_type_hints(ProbeConfig))  # what `help` shows: bare types
 
 
 class ProbeOverrides(TypedDict, total=False):
