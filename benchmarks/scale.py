@@ -116,7 +116,7 @@ def tokenising() -> dict[str, float]:
 
     from topicscope.demo import minilm_folder
     from topicscope.distributed import Cluster
-    from topicscope.probing import ProbeOptions
+    from topicscope.probing import ProbeConfig
     from topicscope.probing.tokens import Aligner, TokenCache, build_tokens
     from topicscope.text import open_corpus, split_words
 
@@ -125,9 +125,7 @@ def tokenising() -> dict[str, float]:
     def seconds(aligner: Aligner | None) -> float:
         with tempfile.TemporaryDirectory(prefix="topicscope-") as name:
             started = time.process_time()
-            build_tokens(
-                Path(name), tokenizer, corpus, ProbeOptions.checked(), 256, split_words, SilentProgress(), aligner
-            )
+            build_tokens(Path(name), tokenizer, corpus, ProbeConfig(), 256, split_words, SilentProgress(), aligner)
             spent = time.process_time() - started
             tokens = TokenCache(Path(name)).coverage.tokens
         return 1e6 * spent / float(tokens)

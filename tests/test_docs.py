@@ -10,7 +10,7 @@ import yaml
 import doc_pages
 from scripts import load_script
 from topicscope.cli import app
-from topicscope.cli.probe import OPTIONS
+from topicscope.cli.probe import DEMO
 from topicscope.probing.results.tables import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,8 +37,9 @@ def test_the_readme_shows_every_command() -> None:
 
 
 def test_every_option_of_the_probe_is_in_the_readme() -> None:
-    options = {name for argument in app["probe"].assemble_argument_collection() for name in argument.names}
-    long = {name for name in options if name.startswith("--") and not name.startswith(("--no-", "--empty-"))}
+    shown = [argument for argument in app["probe"].assemble_argument_collection() if argument.show]
+    long = {name for argument in shown for name in argument.names if name.startswith("--")}
+    long = {name for name in long if not name.startswith(("--no-", "--empty-"))}
     assert long == {name for name in long if f"`{name}`" in page("README.md")}
     assert len(long) > 15
 
@@ -57,7 +58,7 @@ def test_the_table_of_the_readme_has_the_generator_s_form() -> None:
     half = len(rows) // 2
     for head, part in ((made.ATTENTION, rows[:half]), (made.EMBEDDINGS, rows[half:])):
         assert tuple(part[0]) == head
-        assert [float(row[0]) for row in part[2:]] == list(OPTIONS["threshold"])
+        assert [float(row[0]) for row in part[2:]] == list(DEMO.threshold)
         assert all(re.match(r"-$|[\d.,]+", cell) for row in part[2:] for cell in row)
 
 

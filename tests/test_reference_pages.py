@@ -22,7 +22,7 @@ def extension(name: str) -> ModuleType:
 
 def documented(page: str) -> set[str]:
     text = (DOCS / "reference" / page).read_text(encoding="utf-8")
-    return set(re.findall(r"^\.\. auto\w+:: (?:[\w.]+\.)?(\w+)$", text, re.MULTILINE))
+    return set(re.findall(r"^\.\. auto\w+:: (?:[\w.]+\.)?(\w+)(?:\(.*\))?$", text, re.MULTILINE))
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -64,7 +64,10 @@ def test_every_command_and_option_is_in_the_reference() -> None:
         for part in command.split()[1:]:
             found = found[part]
         long = {
-            name for argument in found.assemble_argument_collection() for name in argument.names if name[:2] == "--"
+            name
+            for argument in found.assemble_argument_collection()
+            for name in argument.names
+            if argument.show and name[:2] == "--"
         }
         shown = set(re.findall(r"--[\w-]+", sections[command]))
         assert {name for name in long if not name.startswith(("--no-", "--empty-"))} <= shown

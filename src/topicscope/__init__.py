@@ -21,6 +21,7 @@ _HOME = {
     "Comparison": "topicscope.probing.results",
     "MonitorHistory": "topicscope.monitoring",
     "PairClass": "topicscope.topics",
+    "ProbeConfig": "topicscope.probing",
     "ProbeResult": "topicscope.probing.results",
     "Reproduction": "topicscope.claims",
     "RunError": "topicscope.errors",

@@ -2,14 +2,14 @@
 
 import pytest
 
-from topicscope.cli.options import fresh_folder
+from topicscope.cli.options import RunOptions
 
 
 def test_runs_of_one_second_get_folders_of_their_own(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     chosen = []
     for _ in range(5):
-        chosen.append(fresh_folder("bert"))
+        chosen.append(RunOptions().folder("bert"))
         chosen[-1].mkdir(parents=True)
     assert len(set(chosen)) == 5
     assert all(str(folder).startswith("topicscope-runs/bert-2") for folder in chosen)

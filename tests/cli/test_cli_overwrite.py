@@ -244,4 +244,4 @@ def test_the_demo_may_be_run_again(monkeypatch: pytest.MonkeyPatch, given: Path,
     heard: list[object] = []
     monkeypatch.setattr(probe_command, "probe", lambda *_, **options: heard.append(options) or 0)
     assert run(["demo", "--out", str(tmp_path / "demo")]) == 0
-    assert heard[0]["overwrite"] is True  # type: ignore[index]
+    assert heard[0]["run"].overwrite is True  # type: ignore[index]

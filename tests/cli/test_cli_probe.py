@@ -17,8 +17,9 @@ import pytest
 
 from cli.probe_files import FORMATS, THEMES, WORDS_CSV, corpus_file, jsonl, numbers, probe, result, save_model, texts
 from topicscope.cli import probe as cli_probe
+from topicscope.cli import run
 from topicscope.errors import InputError
-from topicscope.probing import ProbeOptions
+from topicscope.probing import ProbeConfig, ProbeOverrides
 from topicscope.probing.execution.forward_pass import UNITS_PER_CHUNK
 from topicscope.probing.results import ProbeResult
 
@@ -163,7 +164,7 @@ def test_one_seed_gives_identical_numbers_and_another_seed_others(model: Path, c
 
 def test_every_option_reaches_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """An option that is parsed and then forgotten would be believed."""
-    given = {
+    given: dict[str, Any] = {
         "threshold": (0.1, 0.3),
         "unit": "passage",
         "max_units": 7,
@@ -185,10 +186,13 @@ def test_every_option_reaches_the_probe(monkeypatch: pytest.MonkeyPatch) -> None
         "batch_size": 4,
         "shard_units": 50,
     }
-    assert given.keys() == ProbeOptions.model_fields.keys() - {"padding"}, "padding has no option"
-    assert all(ProbeOptions.model_fields[name].default != value for name, value in given.items())
+    loading = {"device": "cuda", "dtype": "float16", "revision": "main", "trust_remote_code": "it"}
+    given |= loading
+    defaults = ProbeConfig()
+    assert given.keys() == ProbeOverrides.__annotations__.keys() - {"padding"}, "padding has no option"
+    assert all(getattr(defaults, name) != value for name, value in given.items())
     words: list[object] = []
-    for name, value in given.items() - {("controls", 2)}:
+    for name, value in given.items():
         words.append(f"--{name.replace('_', '-')}")
         words += [] if value is True else value if isinstance(value, tuple) else [value]
     heard: dict[str, Any] = {}
@@ -198,8 +202,8 @@ def test_every_option_reaches_the_probe(monkeypatch: pytest.MonkeyPatch) -> None
         raise InputError("stop here")
 
     monkeypatch.setattr(cli_probe, "run_probe", stop)
-    assert probe("minilm", *words, controls=2) == 2
-    assert {name: heard.get(name) for name in given} == given
+    assert run(["probe", "minilm", *map(str, words)]) == 2
+    assert heard["config"] == ProbeConfig(**given)
 
 
 def test_without_out_the_result_goes_under_topicscope_runs(

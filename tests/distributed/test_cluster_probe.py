@@ -21,7 +21,7 @@ from topicscope.cli import run as cli
 from topicscope.distributed import Cluster, worker
 from topicscope.distributed.cluster import TOKENS_PER_BLOCK, blocks_of
 from topicscope.errors import InputError
-from topicscope.probing import ProbeOptions
+from topicscope.probing import ProbeConfig
 from topicscope.probing.execution import ModelSource
 from topicscope.probing.hf import ModelView, load_model, model_files
 from topicscope.probing.tokens import AlignedUnit, TokenWindows
@@ -120,7 +120,7 @@ def test_pickled_and_tied_weights_come_to_a_worker_as_safetensors(family: str, t
     assert "pytorch_model.bin" not in files
     unit = TokenWindows.of([AlignedUnit("a", 0, 0, (1, 2, 3), (None, "a", None))])
     source = ModelSource(str(folder), None, None, None, view.weights_hash())
-    sent = worker._loaded(worker.SentModel(source, files, unit), "cpu", ProbeOptions.checked())
+    sent = worker._loaded(worker.SentModel(source, files, unit), "cpu", ProbeConfig())
     assert sent.weights_hash() == view.weights_hash()
     assert sent.name == view.name
 

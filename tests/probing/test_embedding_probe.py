@@ -9,7 +9,7 @@ import torch
 import tiny
 import topicscope
 from probing.test_probe import THEMES, StopsAfter, themed_documents, word_list  # noqa: F401 - a fixture
-from topicscope.cli.probe_tables import show
+from topicscope.cli.probe import show
 from topicscope.errors import InputError
 from topicscope.probing.embeddings.similarity import BASELINE, HIGHER, NONE, NOT_TESTED
 from topicscope.probing.hf import live_view

@@ -9,7 +9,7 @@ import pytest
 
 import tiny
 from topicscope.errors import InputError, RunError
-from topicscope.probing import ProbeOptions
+from topicscope.probing import ProbeConfig
 from topicscope.probing.tokens import TokenCache, align_units, cache_key, tokens_of
 from topicscope.probing.tokens import cache as token_cache
 from topicscope.probing.tokens import cache as tokenise
@@ -42,7 +42,7 @@ def tokens(text: Corpus | None = None, family: str = "bert", **options: Any) -> 
     return tokens_of(
         tiny.tokenizer_for(family),
         corpus() if text is None else text,
-        ProbeOptions.checked(**options),
+        ProbeConfig(**options),
         max_length=tiny.MAX_LENGTH,
         splitter=splitter,
         progress=SilentProgress(),
@@ -58,7 +58,7 @@ def test_what_is_read_back_is_what_was_aligned(
 ) -> None:
     """Against the lists in memory, with the rows of one document together."""
     monkeypatch.setattr(tokenise, "UNITS_PER_BLOCK", block)
-    chosen = ProbeOptions.checked(**options)
+    chosen = ProbeConfig(**options)
     units, counts = sample_units(corpus(), chosen.unit, chosen.max_units, chosen.seed)
     aligned, coverage = align_units(tiny.tokenizer_for("bert"), units, max_length=tiny.MAX_LENGTH, pieces=chosen.pieces)
     ids = list(dict.fromkeys(unit.document_id for unit in aligned))
@@ -106,7 +106,7 @@ def test_whatever_decides_the_tokens_decides_the_name(root: Path) -> None:
     assert len(list(root.iterdir())) == len(changes)
     tokens(seed=7)  # decides nothing without a sample
     assert len(list(root.iterdir())) == len(changes)
-    options = ProbeOptions.checked()
+    options = ProbeConfig()
     tokenizer = tiny.tokenizer_for("bert")
     assert cache_key(tokenizer, corpus(), options, 64) != cache_key(tokenizer, corpus(), options, 65)
 

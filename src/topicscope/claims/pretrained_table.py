@@ -35,7 +35,7 @@ from topicscope.experiments import (
     small_bert,
     sources_of,
 )
-from topicscope.probing import FittedTopics, ProbeOptions, configurations_of, probe
+from topicscope.probing import FittedTopics, ProbeConfig, configurations_of, probe
 from topicscope.probing.embeddings import embedding_rows
 from topicscope.probing.hf import ModelView, load_model
 from topicscope.probing.results import ProbeResult, paper_rows
@@ -117,13 +117,11 @@ def model_rows(
     Raises:
         KeyboardInterrupt: stopped half-way; a part of the text is no result.
     """
-    options = ProbeOptions.checked(
-        threshold=settings.threshold, unit=settings.unit, max_units=size.units, controls=size.controls
-    )
-    result = probe(model.view, documents=corpus, topics=topics, progress=progress, **options.model_dump())
+    config = ProbeConfig(threshold=settings.threshold, unit=settings.unit, max_units=size.units, controls=size.controls)
+    result = probe(model.view, documents=corpus, topics=topics, config=config, progress=progress)
     if result.interrupted:
         raise KeyboardInterrupt
-    configurations = configurations_of(FittedTopics((topics,), None, {}), options)
+    configurations = configurations_of(FittedTopics((topics,), None, {}), config)
     random = pd.concat([embedding_rows(model.view.randomised(seed), configurations) for seed in range(size.controls)])
     middle = sorted(settings.threshold)[len(settings.threshold) // 2]
     printed = {row["threshold"]: row for row in paper_rows() if row["model"] == model.paper}

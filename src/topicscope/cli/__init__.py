@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 import cyclopts
+from cyclopts import Parameter
 from rich.console import Console
 
 import topicscope
@@ -16,6 +17,7 @@ app = cyclopts.App(
     help="See how transformers learn topic structure: probe any model, train the paper's, check both against theory.",
     version=topicscope.__version__,
     help_format="plaintext",
+    default_parameter=Parameter(negative=""),
     suppress_keyboard_interrupt=False,
 )
 app.command("topicscope.cli.probe:probe", name="probe", help="Measure topic structure in a pretrained model.")

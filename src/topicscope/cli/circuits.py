@@ -2,38 +2,30 @@
 
 import math
 from collections.abc import Hashable, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.cli.options import OutFolder
+from topicscope.cli.options import OutFolder, RunOptions
 from topicscope.cli.output import print_json, print_lines, print_table
-from topicscope.cli.probe import resolve_model
-from topicscope.probing import DEFAULT_THRESHOLDS
+from topicscope.options import MODEL, OUTPUT, TOPICS
+from topicscope.probing import ProbeConfig, paths_of
 from topicscope.probing.circuits import circuits as find_circuits
 from topicscope.probing.circuits import stand_out
 from topicscope.records import CIRCUITS, add_file, check_output_folder, select
 
-_THRESHOLDS = Parameter(consume_multiple=True, negative="", show_default=lambda values: " ".join(map(str, values)))
+_FIELDS = ("threshold", "overlap", "language", "device", "dtype", "revision", "trust_remote_code")
 
 
 def circuits(
-    model: str,
+    model: Annotated[str, MODEL],
     /,
     *,
-    topics: str,
-    threshold: Annotated[tuple[float, ...], _THRESHOLDS] = DEFAULT_THRESHOLDS,
-    overlap: Literal["drop", "keep"] = "drop",
-    language: str = "en",
-    out: OutFolder | None = None,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    device: str = "cpu",
-    dtype: str | None = None,
-    revision: str | None = None,
-    trust_remote_code: str | None = None,
-    json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    topics: Annotated[str, TOPICS],
+    config: Annotated[ProbeConfig, Parameter(parse=f"^(config|{'|'.join(_FIELDS)})$")] = ProbeConfig(),
+    out: Annotated[OutFolder | None, OUTPUT] = None,
+    run: Annotated[RunOptions, Parameter(parse="^(run|overwrite|json)$")] = RunOptions(),
 ) -> None:
     """Compare same-topic and different-topic words in the OV and QK circuit of every head; no text is read.
 
@@ -43,47 +35,17 @@ def circuits(
         Hugging Face name or folder of a model; "minilm" is the demo's embedded model.
     topics
         topics.npz of `topicscope topics fit`, a matrix, or a word list with the header word,topic.
-    threshold
-        Share of the vocabulary kept for each topic; several may be given.
-    overlap
-        Words of several topics belong to none of them (drop, the paper) or to all (keep).
-    language
-        Language of the stop words that are left out.
     out
         Folder for circuits.json, circuits.csv and a map of each circuit.
-    overwrite
-        Replace an earlier result of circuits in --out; a folder with anything else in it is refused.
-    device
-        cpu, cuda, cuda:N or mps; auto takes the best that is there.
-    dtype
-        float32, float16 or bfloat16.
-    revision
-        Revision of the model on the hub; MODEL@REVISION says the same.
-    trust_remote_code
-        Run the code that comes with a model; the model's name must be repeated here.
-    json
-        Print circuits.json on stdout.
     """
-    named = resolve_model(model)
     if out is not None:
-        read = [path for path in (Path(str(topics)), Path(named)) if path.exists()]
-        check_output_folder(out, replaces=CIRCUITS if overwrite else None, inputs=read)
-    found = find_circuits(
-        named,
-        topics=topics,
-        threshold=threshold,
-        overlap=overlap,
-        language=language,
-        device=device,
-        dtype=dtype,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-    )
+        check_output_folder(out, replaces=CIRCUITS if run.overwrite else None, inputs=paths_of(topics, model))
+    found = find_circuits(model, topics=topics, **{name: getattr(config, name) for name in _FIELDS})
     if out is not None:
-        found.save(out, overwrite=overwrite)
+        found.save(out, overwrite=run.overwrite)
         for name, picture in found.pictures().items():
             add_file(CIRCUITS, out, name, picture)
-    if json:
+    if run.json:
         print_json(found.to_dict())
         return
     print_lines([str(found), ""])

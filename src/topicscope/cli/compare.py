@@ -1,19 +1,12 @@
 """`topicscope compare`: differences between probe results, with errors."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from topicscope.cli.options import ResultFolder
-from topicscope.cli.output import print_json, print_lines, print_table
+from topicscope.cli.output import Json, print_json, print_lines, print_table
 from topicscope.probing.results import compare as compare_results
 from topicscope.report import ratio_label
 
 
-def compare(
-    *results: ResultFolder,
-    json: Annotated[bool, Parameter(name="--json", negative="")] = False,
-) -> None:
+def compare(*results: ResultFolder, json: Json = False) -> None:
     """Compare the attention ratios of probe results, each with the first.
 
     Results of one corpus are paired over its documents, which makes small differences visible; others are not, and
@@ -23,8 +16,6 @@ def compare(
     ----------
     results
         Two or more folders that `topicscope probe --out` wrote.
-    json
-        Print one JSON document on stdout.
     """
     found = compare_results(*results)
     if json:

@@ -5,17 +5,20 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from cyclopts import Parameter
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
+from topicscope.options import OUTPUT
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import dump_json
 
+Json = Annotated[bool, Parameter(name="--json", help="Print the result as one JSON document on stdout."), OUTPUT]
 ProgressStyle = Literal["auto", "bar", "json", "none"]
 INTERRUPTED = 130  # exit code after Ctrl-C
 

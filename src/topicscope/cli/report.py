@@ -14,6 +14,7 @@ from topicscope import load
 from topicscope.cli.options import OutFile, ResultFolder
 from topicscope.cli.output import print_json, print_lines
 from topicscope.errors import InputError
+from topicscope.options import OUTPUT
 from topicscope.probing.results import ProbeResult, compare
 from topicscope.records import Result
 from topicscope.report import write_comparison
@@ -23,8 +24,8 @@ _GENERATOR = b'<meta name="generator" content="topicscope">'
 
 def report(
     *folders: Annotated[ResultFolder, Parameter(name="DIR")],
-    out: OutFile | None = None,
-    json: bool = False,
+    out: Annotated[OutFile | None, OUTPUT] = None,
+    json: Annotated[bool, OUTPUT] = False,
 ) -> None:
     """Write the page of a saved result again, or one page for several results of probes side by side.
 

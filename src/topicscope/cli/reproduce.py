@@ -9,27 +9,24 @@ from cyclopts import Parameter
 
 from topicscope.claims import CLAIMS, ClaimResult
 from topicscope.claims import reproduce as run_claims
-from topicscope.cli.options import OutFolder, Whole, command_line, fresh_folder, going_on
-from topicscope.cli.output import ProgressStyle, format_cell, print_json, print_lines, print_table, show_progress
-from topicscope.errors import InputError
+from topicscope.cli.options import RunOptions, command_line, going_on
+from topicscope.cli.output import format_cell, print_json, print_lines, print_table, show_progress
+from topicscope.options import Whole
 
 _WIDE = 110  # columns of a terminal
 
 
 def reproduce(
     *claims: str,
-    quick: Annotated[bool, Parameter(negative=())] = False,
+    quick: bool = False,
     seeds: Whole | None = None,
-    models: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
-    out: OutFolder | None = None,
-    resume: Annotated[bool, Parameter(negative=())] = False,
-    overwrite: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    progress: ProgressStyle = "auto",
+    models: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    run: RunOptions = RunOptions(),
 ) -> None:
     """Hold the paper's claims against theory and training, one verdict a claim.
 
-    A verdict is a result: the exit code is 0 whatever it says.
+    A verdict is a result: the exit code is 0 whatever it says. --resume keeps the claims that were finished in --out,
+    and shows them whether or not they are named again.
 
     Parameters
     ----------
@@ -44,37 +41,25 @@ def reproduce(
         paper's five. The paper's real table, where the hub is in reach: topicscope reproduce pretrained-table --models
         paper. Unless given minilm, mpnet and smollm2 where installed, and small-bert, which is trained here; with
         --quick minilm and small-bert.
-    out
-        Folder for claims.json and the runs; a fresh one under topicscope-runs/ unless given.
-    resume
-        Go on with the run in --out: claims finished there are kept, and shown whether or not they are named again.
-    overwrite
-        Replace an earlier result in --out once this one is whole.
-    json
-        Print claims.json on stdout.
-    progress
-        How progress is shown on stderr.
     """
-    if resume and out is None:
-        raise InputError("--resume needs the folder of the run", expected="--out DIR")
-    target = fresh_folder("reproduce") if out is None else out
+    target = run.folder("reproduce")
     try:
-        with show_progress(progress) as shown:
+        with show_progress(run.progress) as shown:
             done = run_claims(
                 claims,
                 quick=quick,
                 seeds=seeds,
                 models=models,
                 out=target,
-                resume=resume,
-                overwrite=overwrite,
+                resume=run.resume,
+                overwrite=run.overwrite,
                 progress=shown,
                 command=command_line(),
             )
     except KeyboardInterrupt:
         sys.stderr.write(f"{going_on(target)}\n")
         raise
-    if json:
+    if run.json:
         print_json(done.to_dict())
     else:
         for result in done.results:

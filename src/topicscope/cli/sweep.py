@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.cli.options import OutFolder, Whole, asked_cluster, check_device, command_line, fresh_folder, going_on
-from topicscope.cli.output import INTERRUPTED, ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.cli.options import ClusterOptions, RunOptions, command_line, going_on
+from topicscope.cli.output import INTERRUPTED, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
 from topicscope.experiments import (
     RECORD,
@@ -24,6 +24,7 @@ from topicscope.experiments import (
     plain,
 )
 from topicscope.experiments import sweep as run_sweep
+from topicscope.options import OUTPUT, Whole
 from topicscope.records import PAGE
 from topicscope.report import metric_words
 
@@ -34,71 +35,49 @@ def sweep(
     spec: Annotated[Path, Parameter(name="SWEEP")],
     /,
     *,
-    out: OutFolder | None = None,
     seeds: Whole | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
-    resume: Annotated[bool, Parameter(negative=())] = False,
-    overwrite: Annotated[bool, Parameter(negative=())] = False,
-    dry_run: Annotated[bool, Parameter(negative=())] = False,
     on_error: OnError = "stop",
-    keep: Keep = "record",
-    metric: str | None = None,
-    cluster: str | None = None,
-    workers: Whole | None = None,
-    gpus_per_worker: float = 0.0,
-    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    progress: ProgressStyle = "auto",
+    dry_run: Annotated[bool, OUTPUT] = False,
+    keep: Annotated[Keep, OUTPUT] = "record",
+    metric: Annotated[str | None, OUTPUT] = None,
+    cluster: ClusterOptions = ClusterOptions(),
+    run: RunOptions = RunOptions(),
 ) -> int:
     """Train a recipe at every point of a grid, of random draws, or of both; one row a point, theory beside it.
+
+    --resume keeps finished points and runs the others, also those that the file has only now.
 
     Parameters
     ----------
     spec
         A TOML file: recipe, seeds, [set], [grid], [random]; docs/howto/sweeps.md has the form.
-    out
-        Folder for the table, its page report.html, rows and records; a fresh one under topicscope-runs/ unless given.
     seeds
         Trainings at every point, instead of the file's.
     set_
         Change one value of the recipe at every point, table.key=value; may be given several times.
-    resume
-        Go on in --out: finished points are kept, others are run, also those that the file has only now.
-    overwrite
-        Replace an earlier sweep in --out; a folder with anything else in it is refused.
-    dry_run
-        List the points and do nothing.
     on_error
         Settings that no recipe allows: stop before any work, or skip (and count) them.
+    dry_run
+        List the points and do nothing.
     keep
         Of each point: record (all that `topicscope train` leaves, under runs/) or summary (its row only).
     metric
         The measurement that picture and page show, such as loss, deviation (from theory) or W_V_same.
-    cluster
-        Train the points on a Ray cluster: local (processes of this machine), auto, or ray://HOST:PORT.
-    workers
-        Points that the cluster trains at once; as many as it has room for unless given.
-    gpus_per_worker
-        GPUs of each worker, for recipes with training.device = "cuda"; a share such as 0.25 lets four use one.
-    json
-        Print sweep.json on stdout.
-    progress
-        How progress is shown on stderr.
     """
-    if resume and out is None:
-        raise InputError("--resume needs the folder of the sweep", expected="--out DIR")
     chosen = changed(load_spec(spec), seeds=seeds, overrides=set_)
     if dry_run:
-        return _list(make_plan(chosen, on_error="skip"), json=json)
-    target = fresh_folder(f"{spec.stem}-sweep") if out is None else out
-    if cluster is not None:
+        return _list(make_plan(chosen, on_error="skip"), json=run.json)
+    target = run.folder(f"{spec.stem}-sweep", of="sweep")
+    if cluster.cluster is not None:
         for device in make_plan(chosen, on_error=on_error).devices:
-            check_device(device, cluster, gpus_per_worker)
-    with asked_cluster(cluster, workers, gpus_per_worker) as runner, show_progress(progress) as shown:
+            _check_device(device, cluster.gpus_per_worker)
+    with cluster.open() as runner, show_progress(run.progress) as shown:
         result = run_sweep(
             chosen,
             out=target,
-            resume=resume,
-            overwrite=overwrite,
+            resume=run.resume,
+            overwrite=run.overwrite,
             on_error=on_error,
             keep=keep,
             metric=metric,
@@ -107,7 +86,7 @@ def sweep(
             command=command_line(),
         )
     result.report()
-    if json:
+    if run.json:
         print_json(result.to_dict())
     else:
         show(result, str(target))
@@ -116,6 +95,22 @@ def sweep(
     if result.interrupted:
         return INTERRUPTED
     return 0 if result.complete else 1
+
+
+def _check_device(device: str, gpus_per_worker: float) -> None:
+    """A recipe's device must be one that workers of the cluster have."""
+    if device.startswith("cuda") and not gpus_per_worker:
+        raise InputError(
+            "workers of the cluster have no GPU",
+            received=f'training.device = "{device}"',
+            expected="--gpus-per-worker 1, or a share of one, as well",
+        )
+    if gpus_per_worker and not device.startswith("cuda"):
+        raise InputError(
+            "the recipe does not use the GPUs of workers",
+            received=f'--gpus-per-worker {gpus_per_worker:g} and training.device = "{device}"',
+            expected="--set training.device=cuda as well, or no --gpus-per-worker",
+        )
 
 
 def show(result: SweepResult, folder: str) -> None:

@@ -1,7 +1,7 @@
 """`topicscope theory`: closed forms for any setting, beside the bounds and whether they hold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +10,9 @@ import numpy as np
 from cyclopts import Parameter
 
 from topicscope import theory
-from topicscope.cli.options import Whole
-from topicscope.cli.output import print_json, print_lines, print_table
+from topicscope.cli.output import Json, print_json, print_lines, print_table
 from topicscope.errors import InputError
+from topicscope.options import Whole
 from topicscope.records import write_bytes
 from topicscope.report import landscape_figure, stages_figure, to_png
 from topicscope.synthetic import Setting, Weighting
@@ -25,7 +25,6 @@ _LARGEST_MEASURED = 400  # words; a matrix statement is measured on the whole ma
 _MATRIX_KINDS = ("minimiser", "trajectory")
 _THEOREMS = {theorem.id: theorem for theorem in theory.THEOREMS}
 
-Json = Annotated[bool, Parameter(name="--json", negative=())]
 Output = Annotated[Path | None, Parameter(name=("--output", "-o"))]
 
 
@@ -52,17 +51,8 @@ class SettingOptions:
     "Whether each document or each selected token counts the same."
 
     def setting(self) -> Setting:
-        """The validated setting."""
-        return Setting(
-            self.topics,
-            self.words_per_topic,
-            self.topics_per_document,
-            self.p_mask,
-            self.p_correct,
-            self.p_random,
-            self.document_length,
-            self.weighting,
-        )
+        """The validated setting, whose fields come in the same order."""
+        return Setting(*astuple(self))
 
 
 @app.command
@@ -71,7 +61,6 @@ def value_matrix(options: SettingOptions, *, ridge: float = 0.0, json: Json = Fa
 
     Args:
         ridge: weight of the penalty ‖W‖²; 0 means its vanishing limit.
-        json: print one JSON document.
     """
     setting = options.setting()
     blocks = theory.value_matrix_blocks(setting, ridge)
@@ -93,7 +82,6 @@ def embedding(options: SettingOptions, *, dimension: Whole | None = None, json: 
 
     Args:
         dimension: of the embedding; T unless given.
-        json: print one JSON document.
     """
     setting = options.setting()
     best = theory.embedding_optimum(setting, setting.num_topics if dimension is None else dimension)
@@ -114,7 +102,6 @@ def attention(options: SettingOptions, *, value: Value = "block", json: Json = F
 
     Args:
         value: the frozen value matrix, Theorem 2's blocks or the diagonal one.
-        json: print one JSON document.
     """
     setting = options.setting()
     best = theory.topicwise_attention_optimum(setting, value)
@@ -154,7 +141,6 @@ def landscape(
         beta_max: the grid covers β from 0 to this.
         points: of the grid, a side.
         output: a PNG to draw.
-        json: print one JSON document, the whole grid in it.
     """
     setting = options.setting()
     if points < 2 or not (alpha_max > 0 and beta_max > 0):
@@ -200,7 +186,6 @@ def dynamics(
         sigma: standard deviation of the initial weights.
         attention_dimension: d_a, rows of W_K and W_Q; V + 1 unless given.
         output: a PNG to draw.
-        json: print one JSON document.
     """
     setting = options.setting()
     norms = theory.initial_gradient_norms(setting, sigma)
@@ -237,11 +222,7 @@ def dynamics(
 
 @app.command
 def bayes(options: SettingOptions, *, json: Json = False) -> None:
-    """What any model can reach at best, and how far each stage of the model comes.
-
-    Args:
-        json: print one JSON document.
-    """
+    """What any model can reach at best, and how far each stage of the model comes."""
     setting = options.setting()
     quantities = {
         "uniform attention": theory.value_matrix_loss(setting),

@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
 from cyclopts import Parameter
 
-from topicscope.cli.options import OutFile, Whole
-from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
+from topicscope.cli.options import CorpusOptions, OutFile, RunOptions
+from topicscope.cli.output import Json, print_json, print_lines, print_table, show_progress
 from topicscope.errors import InputError
-from topicscope.text import MAX_DOCUMENT_BYTES, OnError, open_corpus, sample_documents
+from topicscope.options import OUTPUT, TEXT, TOPICS, Whole
+from topicscope.text import open_corpus, sample_documents
 from topicscope.topics import (
     MAX_WORDS,
     MIN_COUNT,
@@ -37,25 +39,19 @@ def fit(
     corpus: str,
     /,
     *,
-    topics: Whole = 100,
-    engine: Engine = "tomotopy",
-    output: Annotated[OutFile, Parameter(name=("--output", "-o"))] = Path("topics.npz"),
-    text_column: str | None = None,
-    id_column: str | None = None,
-    encoding: str = "utf-8",
-    on_error: OnError = "stop",
-    max_document_bytes: Whole = MAX_DOCUMENT_BYTES,
-    language: str = "en",
-    min_count: Whole = MIN_COUNT,
-    sweeps: Whole | None = None,
-    seed: Whole = 0,
-    stream: Annotated[bool, Parameter(negative=())] = False,
-    max_words: Whole | None = None,
-    sample: Whole | None = None,
-    sample_seed: Whole | None = None,
-    overwrite: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
-    progress: ProgressStyle = "auto",
+    topics: Annotated[Whole, TOPICS] = 100,
+    engine: Annotated[Engine, TOPICS] = "tomotopy",
+    text: CorpusOptions = CorpusOptions(),
+    language: Annotated[str, TEXT] = "en",
+    min_count: Annotated[Whole, TOPICS] = MIN_COUNT,
+    sweeps: Annotated[Whole | None, TOPICS] = None,
+    seed: Annotated[Whole, TOPICS] = 0,
+    stream: Annotated[bool, TOPICS] = False,
+    max_words: Annotated[Whole | None, TOPICS] = None,
+    sample: Annotated[Whole | None, TEXT] = None,
+    sample_seed: Annotated[Whole | None, TEXT] = None,
+    output: Annotated[OutFile, Parameter(name=("--output", "-o")), OUTPUT] = Path("topics.npz"),
+    run: Annotated[RunOptions, Parameter(parse="^(run|overwrite|json|progress)$")] = RunOptions(),
 ) -> None:
     """Fit topics to the passages of a corpus by LDA and save them with their coherence.
 
@@ -64,12 +60,6 @@ def fit(
             (s3://, gs://, https://, …); wikipedia-sample.
         topics: number of topics.
         engine: tomotopy (Gibbs sampling), or gensim (variational Bayes, holds no text, but every word), an extra.
-        output: the topics file to write.
-        text_column: column or JSON key of the text (default: text).
-        id_column: column or JSON key of the document's id (default: its number).
-        encoding: of text files.
-        on_error: stop at a bad line, or skip and count it.
-        max_document_bytes: a longer document or line is a bad one.
         language: whose stop words are left out (ISO 639-1).
         min_count: least number of occurrences of a word in the vocabulary.
         sweeps: sweeps over the text (default: 300 of tomotopy, 10 of gensim, 1 with --stream).
@@ -78,23 +68,14 @@ def fit(
         max_words: with --stream, the most words that topics may know (default: 100,000).
         sample: fit to so many documents, drawn by a seed.
         sample_seed: of the sample (default: 0).
-        overwrite: replace an earlier topics file; any other file is refused.
-        json: print one JSON document instead of a table.
-        progress: how progress is shown on stderr.
+        output: the topics file to write.
     """
     _require_fitting(engine, stream, max_words, sample, sample_seed)
-    _require_writable(output, overwrite)
-    text = open_corpus(
-        corpus,
-        text_column=text_column,
-        id_column=id_column,
-        encoding=encoding,
-        on_error=on_error,
-        max_document_bytes=max_document_bytes,
-    )
-    with show_progress(progress) as shown:
-        drawn = None if sample is None else sample_documents(text, sample, sample_seed or 0, shown)
-        read = text if drawn is None else drawn.corpus
+    _require_writable(output, run.overwrite)
+    whole = open_corpus(corpus, **asdict(text))
+    with show_progress(run.progress) as shown:
+        drawn = None if sample is None else sample_documents(whole, sample, sample_seed or 0, shown)
+        read = whole if drawn is None else drawn.corpus
         passages = CorpusPassages(read)
         options: dict[str, Any] = {"seed": seed, "min_count": min_count, "language": language, "progress": shown}
         if stream:
@@ -109,7 +90,7 @@ def fit(
     found |= {} if drawn is None else {"sample": drawn.provenance}
     fitted = Topics(fitted.model, {**known, "corpus": found, "coherence": cohering})
     save_topics(os.path.realpath(output), fitted)  # through a link, which stays
-    if json:
+    if run.json:
         print_json({**_summary(fitted, 10, cohering), "file": str(output)})
     else:
         _print(fitted, 10, cohering)
@@ -122,10 +103,9 @@ def show(
     /,
     *,
     words: Whole = 10,
-    corpus: str | None = None,
-    text_column: str | None = None,
-    encoding: str = "utf-8",
-    json: Annotated[bool, Parameter(negative=())] = False,
+    corpus: Annotated[str | None, TEXT] = None,
+    text: CorpusOptions = CorpusOptions(),
+    json: Json = False,
 ) -> None:
     """Show the likeliest words and the coherence of each topic in a topics file, a matrix or a word list.
 
@@ -133,17 +113,14 @@ def show(
         file: topics.npz as `topicscope topics fit` wrote it, or anything that `topicscope probe --topics` takes.
         words: words shown a topic.
         corpus: text in which coherence is measured, as for `topics fit` (default: that of the fit, measured then).
-        text_column: column or JSON key of the text (default: text).
-        encoding: of text files.
-        json: print one JSON document instead of a table.
     """
     if words < 1:
         raise InputError("no words asked for", received=words, expected="--words of at least 1")
     topics = load_any(file)
     known = topics.provenance.get("coherence")
     if corpus is not None:
-        text = open_corpus(corpus, text_column=text_column, encoding=encoding)
-        known = coherence(_words_of(topics, TOP_WORDS), CorpusPassages(text)).to_dict() | {"corpus": text.name}
+        read = open_corpus(corpus, **asdict(text))
+        known = coherence(_words_of(topics, TOP_WORDS), CorpusPassages(read)).to_dict() | {"corpus": read.name}
     if json:
         print_json(_summary(topics, words, known))
     else:

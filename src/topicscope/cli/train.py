@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import pandas as pd
 from cyclopts import Parameter
 
-from topicscope.cli.options import OutFolder, Whole, command_line, fresh_folder
-from topicscope.cli.output import ProgressStyle, print_json, print_lines, print_table, show_progress
-from topicscope.errors import InputError
+from topicscope.cli.options import RunOptions, command_line
+from topicscope.cli.output import print_json, print_lines, print_table, show_progress
 from topicscope.experiments import add_theory, resolve
 from topicscope.lab import Recipe, load_recipe
 from topicscope.lab import train as run_training
+from topicscope.options import Whole
 from topicscope.records import SUMMARY, RunRecord, write_json
 
 
@@ -20,12 +20,8 @@ def train(
     /,
     *,
     seeds: Whole = 1,
-    out: OutFolder | None = None,
-    resume: Annotated[bool, Parameter(negative=())] = False,
-    overwrite: Annotated[bool, Parameter(negative=())] = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
-    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    progress: ProgressStyle = "auto",
+    run: RunOptions = RunOptions(),
 ) -> None:
     """Train the paper's transformers from a recipe, for several seeds at once.
 
@@ -35,30 +31,18 @@ def train(
         A TOML recipe; `recipes/` holds one for each experiment of the paper.
     seeds
         Number of runs; they are trained together.
-    out
-        Folder for the record, its page report.html and checkpoints; a fresh one under topicscope-runs/ unless given.
-    resume
-        Continue the run in --out, to the same numbers as an unbroken one.
-    overwrite
-        Replace an earlier run in --out; a folder with anything else in it is refused.
     set_
         Change one value of the recipe, table.key=value, such as training.steps=2000; may be given several times.
-    json
-        Print summary.json on stdout.
-    progress
-        How progress is shown on stderr.
     """
-    if resume and out is None:
-        raise InputError("--resume needs the folder of the run", expected="--out DIR")
     chosen = load_recipe(recipe, set_)
-    target = fresh_folder(chosen.name) if out is None else out
-    with show_progress(progress) as bars:
+    target = run.folder(chosen.name)
+    with show_progress(run.progress) as bars:
         record = run_training(
             chosen,
             seeds=seeds,
             out=target,
-            resume=resume,
-            overwrite=overwrite,
+            resume=run.resume,
+            overwrite=run.overwrite,
             arrays=resolve(chosen, chosen.arrays),
             references=resolve(chosen, chosen.references),
             progress=bars,
@@ -67,7 +51,7 @@ def train(
         add_theory(record, chosen)
         write_json(target / SUMMARY, record.to_dict())
         page = record.report()
-    if json:
+    if run.json:
         print_json(record.to_dict())
     else:
         show(record, chosen, str(target))

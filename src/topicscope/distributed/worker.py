@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from topicscope.errors import InputError
-from topicscope.probing import ProbeOptions
+from topicscope.probing import ProbeConfig
 from topicscope.probing.execution import Chunk, ModelSource, PassSpec, read_shard
 from topicscope.probing.hf import ModelView, load_model
 from topicscope.probing.tokens import AlignedUnit, Coverage, TokenWindows, align_units, make_batches, tokens_at_once
@@ -119,7 +119,7 @@ def _kept(kind: str, key: object, make: Callable[[], Made]) -> Made:
     return made
 
 
-def _loaded(sent: SentModel, device: str, options: ProbeOptions) -> ModelView:
+def _loaded(sent: SentModel, device: str, options: ProbeConfig) -> ModelView:
     """The model as the driver has it; how attention is read is found out before any random weights are drawn."""
     source = sent.source
     with tempfile.TemporaryDirectory(prefix="topicscope-") as folder:

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from topicscope.errors import InputError, RunError, TopicscopeError
 from topicscope.monitoring.series import RECORD, RESULTS, CheckpointSeries, frame_of, series_rows
 from topicscope.probing import (
     Documents,
-    ProbeOptions,
+    ProbeConfig,
+    ProbeOverrides,
     TopicSource,
     corpus_of,
     identity_of,
@@ -21,8 +22,9 @@ from topicscope.probing import (
     probe,
     read_topics,
     topics_from,
+    view_of,
 )
-from topicscope.probing.hf import load_model, pinned
+from topicscope.probing.hf import pinned
 from topicscope.probing.results import ProbeResult
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import SERIES, growing_run, output_path, read_json, require_same
@@ -119,24 +121,22 @@ def probe_checkpoints(
     checkpoints: CheckpointSource,
     documents: Documents = "wikipedia-sample",
     *,
-    out: str | Path,
     topics: TopicSource = 100,
+    config: ProbeConfig | None = None,
+    out: str | Path,
     on_error: str = "stop",
     resume: bool = False,
     overwrite: bool = False,
-    device: str = "cpu",
-    dtype: str | None = None,
-    trust_remote_code: str | None = None,
     progress: Progress | None = None,
     command: str | None = None,
-    **options: Any,
+    **overrides: Unpack[ProbeOverrides],
 ) -> CheckpointSeries:
     """How topic structure changes over the checkpoints of a training run: one curve.
 
     checkpoints: a folder of checkpoints, "MODEL@REV1,REV2", or a list; see `find_checkpoints`.
-    documents, topics, options: as in `probe`, the same for all. Topics are fitted once; a long text is tokenised once
-        (`probe` keeps its tokens). `controls` and `permutations` are paid for at every checkpoint: with controls=0 a
-        series takes a sixth of the time, and its z and intervals are the same.
+    documents, topics, config, overrides: as in `probe`, the same for all. Topics are fitted once; a long text is
+        tokenised once (`probe` keeps its tokens). `controls` and `permutations` are paid for at every checkpoint: with
+        controls=0 a series takes a sixth of the time, and its z and intervals are the same.
     out: folder for series.json, series.csv, emergence.png, the fitted topics, and results/NAME, a whole result of
         `probe` for each checkpoint. They are written as the work goes on.
     on_error: a checkpoint that cannot be read or probed ends the series ("stop"), or is skipped, named and counted
@@ -150,40 +150,40 @@ def probe_checkpoints(
             read, or none that can.
         RunError: the disk is full; what was finished is kept for `resume`.
     """
-    chosen, folder = ProbeOptions.checked(**options), output_path(out)
+    config, folder = (config or ProbeConfig()).updated(overrides, probe_checkpoints), output_path(out)
     if on_error not in ("stop", "skip"):
         raise InputError("unknown on_error", received=on_error, expected='"stop" or "skip"')
+    if config.revision is not None:
+        received = f"{config.revision} and --checkpoints {checkpoints}"
+        raise InputError("--revision is of one model", received=received)
     found = find_checkpoints(checkpoints)
     corpus, source = corpus_of(documents), read_topics(topics)
     settings = {
         "text": [corpus.name, corpus.fingerprint()],
         "topics": identity_of(source),
-        "options": chosen.model_dump(mode="json") | {"device": device, "dtype": dtype},
+        "options": {name: value for name, value in config.to_dict().items() if name != "revision"},
     }
-    loading: dict[str, Any] = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
-    read = [*paths_of(documents, None), *(Path(each.model) for each in found if Path(each.model).exists())]
-    read += [Path(topics)] if isinstance(topics, (str, Path)) else []
+    read = paths_of(documents, topics, *(each.model for each in found))
     shown = SilentProgress() if progress is None else progress
     with growing_run(folder, SERIES, resume=resume, overwrite=overwrite, inputs=read) as run:
         if run.resumed:  # one curve needs one text, one set of topics and one set of options
             require_same(settings, read_json(run.folder / RECORD).get("settings", {}), run.folder)
         series = _Series(found, run.folder, settings, command)
         series.written()  # before anything is kept that only these settings make
-        fitted = topics_from(source, corpus, chosen, split_words, shown, run.folder)
+        fitted = topics_from(source, corpus, config, split_words, shown, run.folder)
 
         def probed(checkpoint: Checkpoint) -> ProbeResult:
             """Its finished result, or a probe of it, from where an earlier one was stopped."""
             # Loaded here, so that what cannot be read is known before a folder is made for it.
-            view = load_model(checkpoint.model, **loading)
+            view = view_of(checkpoint.model, None, config)
             revision = checkpoint.model.partition("@")[2] or None
             return probe(
                 view,
                 documents=corpus,
                 topics=fitted.word_list or fitted.topics,
                 out=run.folder / RESULTS / checkpoint.name,
+                config=replace(config, revision=revision),
                 resume=True,
-                **{**loading, "revision": revision},
-                **options,
             )
 
         finished = series.made(probed, shown, skip=on_error == "skip")

@@ -1,14 +1,14 @@
 """The fixed documents and topics that every measurement of a run uses."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
-from topicscope.probing import Given, ProbeOptions, TopicSource, configurations_of, read_topics, topics_from
+from topicscope.probing import Given, ProbeConfig, TopicSource, configurations_of, read_topics, topics_from
 from topicscope.probing.attention import Configuration, TopicLookup
 from topicscope.probing.tokens import AlignedUnit, tokens_of
 from topicscope.progress import SilentProgress
@@ -89,7 +89,7 @@ def prepare(
     Raises:
         InputError: text or topics that cannot be used, or no two words of one topic and of two topics in the sample.
     """
-    options = ProbeOptions.checked(
+    options = ProbeConfig(
         threshold=(DEFAULT_THRESHOLD if threshold is None else threshold,),
         unit="passage",
         max_units=MAX_UNITS,
@@ -100,7 +100,7 @@ def prepare(
     if threshold is None and fitted.topics:
         model = fitted.topics[0].model
         least = min(WORDS_PER_TOPIC / len(model.vocabulary), 1 / model.num_topics)
-        options = options.model_copy(update={"threshold": (max(DEFAULT_THRESHOLD, least),)})
+        options = replace(options, threshold=(max(DEFAULT_THRESHOLD, least),))
     (configuration,) = configurations_of(fitted, options)
     tokens = tokens_of(tokenizer, corpus, options, max_length=max_length, progress=SilentProgress())
     counts = dict(zip(tokens.words, tokens.word_counts.tolist(), strict=True))

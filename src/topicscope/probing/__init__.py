@@ -1,7 +1,7 @@
 """Topic structure in pretrained models: from a model and text to a `ProbeResult`. The steps are in the sub-packages
 `tokens`, `hf`, `attention`, `statistics`, `embeddings`, `circuits`, `results` and `execution`."""
 
-from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeOptions
+from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeConfig, ProbeOverrides
 from topicscope.probing.inputs import (
     Documents,
     FittedTopics,
@@ -13,6 +13,7 @@ from topicscope.probing.inputs import (
     paths_of,
     read_topics,
     topics_from,
+    view_of,
 )
 from topicscope.probing.probe import probe
 
@@ -21,7 +22,8 @@ __all__ = [
     "Documents",
     "FittedTopics",
     "Given",
-    "ProbeOptions",
+    "ProbeConfig",
+    "ProbeOverrides",
     "TopicSource",
     "configurations_of",
     "corpus_of",
@@ -30,4 +32,5 @@ __all__ = [
     "probe",
     "read_topics",
     "topics_from",
+    "view_of",
 ]

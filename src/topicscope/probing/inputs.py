@@ -1,20 +1,18 @@
-"""What a probe is given, a model and documents in their many forms, made into what it works with.
-
-Where the probe's topics come from: fitted here, a file, a labelled word list, or live objects.
-"""
+"""What a probe is given, a model, documents and topics in their many forms, made into what it works with."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from topicscope.demo import minilm_folder
 from topicscope.errors import InputError
 from topicscope.probing.attention import Configuration
-from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeOptions
-from topicscope.probing.hf import ModelView, load_model, view_model
+from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeConfig
+from topicscope.probing.hf import ModelView, load_model, pinned, view_model
 from topicscope.progress import Progress
 from topicscope.text import Corpus, Document, WordSplitter, corpus_from, load_stop_words, open_corpus
 from topicscope.topics import (
@@ -32,6 +30,8 @@ from topicscope.topics import (
 )
 
 Documents = str | Path | Corpus | Iterable[str | Document | tuple[str, str] | dict[str, Any]]
+TopicSource = int | str | Path | Topics | WordList | Sequence[Topics]
+Given = int | WordList | tuple[Topics, ...]
 
 
 def corpus_of(documents: Documents) -> Corpus:
@@ -41,20 +41,30 @@ def corpus_of(documents: Documents) -> Corpus:
     return open_corpus(documents) if isinstance(documents, (str, Path)) else corpus_from(documents)
 
 
-def paths_of(documents: Documents, model: object) -> list[Path]:
-    """The files and folders of this machine that a probe reads its documents and its model from."""
-    place = documents.path if isinstance(documents, Corpus) else documents
-    named = [given for given in (place, model) if isinstance(given, (str, Path))]
-    return [path for path in (Path(str(name)).expanduser() for name in named) if path.exists()]
+def paths_of(*inputs: object) -> list[Path]:
+    """The files and folders of this machine among documents, models and topics."""
+    named = [given.path if isinstance(given, Corpus) else given for given in inputs]
+    paths = [Path(given).expanduser() for given in named if isinstance(given, (str, Path))]
+    return [path for path in paths if path.exists()]
+
+
+def named_model(name: str, revision: str | None = None) -> tuple[str, str | None]:
+    """Name or folder of a model, and its revision; from NAME@REVISION, or "minilm" for the demo's embedded model."""
+    if name.lower() == "minilm" and not Path(name).exists():
+        return str(minilm_folder()), revision
+    return pinned(name, revision)
+
+
+def location(model: str) -> str:
+    """What other processes know a model by: its name, or the whole path of its folder."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else model
 
 
 def view_of(
-    model: str | PreTrainedModel | ModelView,
+    model: str | Path | PreTrainedModel | ModelView,
     tokenizer: PreTrainedTokenizerBase | None,
-    device: str,
-    dtype: str | None,
-    revision: str | None,
-    trust_remote_code: str | None,
+    config: ProbeConfig,
     *,
     call: str = "topicscope.probe(model, tokenizer, documents)",
 ) -> ModelView:
@@ -66,44 +76,17 @@ def view_of(
     if isinstance(model, ModelView):
         return model
     if isinstance(model, (str, Path)):
+        name, revision = named_model(str(model), config.revision)
         return load_model(
-            str(model), device=device, dtype=dtype, revision=revision, trust_remote_code=trust_remote_code
+            name,
+            device=config.device,
+            dtype=config.dtype,
+            revision=revision,
+            trust_remote_code=config.trust_remote_code,
         )
     if tokenizer is None:
-        raise InputError(
-            "a live model needs its tokenizer",
-            received=type(model).__name__,
-            expected=call,
-        )
+        raise InputError("a live model needs its tokenizer", received=type(model).__name__, expected=call)
     return view_model(model, tokenizer)
-
-
-def description_of(view: ModelView, weights_hash: str, device: str) -> dict[str, Any]:
-    """What a result says of its model; device: where it read the text."""
-    return {
-        "name": view.name,
-        "model_type": view.model_type,
-        "parts": [asdict(part) for part in view.parts],
-        "weights_hash": weights_hash,
-        "kernel": view.kernel,
-        "attention_path": dict.fromkeys((part.name for part in view.parts), view.path),
-        "dtype": view.dtype,
-        "device": device,
-        "max_length": view.max_length,
-        "parameters": view.num_parameters,
-    }
-
-
-def location(model: str) -> str:
-    """What other processes know a model by: its name, or the whole path of its folder."""
-    folder = Path(model).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else model
-
-
-TopicSource = int | str | Path | Topics | WordList | Sequence[Topics]
-
-
-Given = int | WordList | tuple[Topics, ...]
 
 
 @dataclass(frozen=True)
@@ -145,7 +128,7 @@ def identity_of(source: Given) -> Any:
 def topics_from(
     source: Given,
     corpus: Corpus,
-    options: ProbeOptions,
+    config: ProbeConfig,
     splitter: WordSplitter,
     progress: Progress,
     folder: Path | None = None,
@@ -154,69 +137,63 @@ def topics_from(
 
     folder: where fitted topics are kept, and taken from if they are there.
     """
-    if isinstance(source, int):
-        fits = []
-        for number in range(options.topic_seeds):
-            kept = None if folder is None else folder / f"topics-{number}.npz"
-            if kept is not None and kept.is_file():
-                fits.append(load_topics(kept))
-                continue
-            fits.append(
-                fit(
-                    CorpusPassages(corpus),
-                    source,
-                    sweeps=options.sweeps,
-                    seed=options.seed + number,
-                    min_count=options.min_count,
-                    language=options.language,
-                    splitter=splitter,
-                    progress=progress,
-                    source={"name": corpus.name, "fingerprint": corpus.fingerprint()},
-                )
-            )
-            if number == 0:  # the topics that a result shows
-                fits[0] = _with_coherence(fits[0], corpus, splitter)
-            if kept is not None:
-                save_topics(kept, fits[-1])
-        return FittedTopics(tuple(fits), None, {"fitted": [_without_coherence(f.provenance) for f in fits]})
     if isinstance(source, WordList):
-        if options.topic_seeds != 1:
+        if config.topic_seeds != 1:
             raise InputError(
                 "--topic-seeds refits the topic model, and a word list has none",
-                received=f"a word list and --topic-seeds {options.topic_seeds}",
+                received=f"a word list and --topic-seeds {config.topic_seeds}",
                 expected="--topics NUMBER, or --topic-seeds 1",
             )
         ignored = "--threshold has no effect with a labelled word list, which has no probabilities"
-        warnings = () if options.threshold == DEFAULT_THRESHOLDS else (ignored,)
+        warnings = () if config.threshold == DEFAULT_THRESHOLDS else (ignored,)
         return FittedTopics((), source, {"word_list": source.provenance}, warnings)
-    if options.topic_seeds != 1 and options.topic_seeds != len(source):
-        raise InputError(
-            "--topic-seeds refits the topic model, so it needs a number of topics",
-            received=f"{len(source)} topic models and --topic-seeds {options.topic_seeds}",
-            expected="--topics NUMBER, or --topic-seeds 1",
+    if isinstance(source, tuple):
+        if config.topic_seeds not in (1, len(source)):
+            raise InputError(
+                "--topic-seeds refits the topic model, so it needs a number of topics",
+                received=f"{len(source)} topic models and --topic-seeds {config.topic_seeds}",
+                expected="--topics NUMBER, or --topic-seeds 1",
+            )
+        return FittedTopics(source, None, {"given": _provenance(source)})
+    fits: list[Topics] = []
+    for number in range(config.topic_seeds):
+        kept = None if folder is None else folder / f"topics-{number}.npz"
+        if kept is not None and kept.is_file():
+            fits.append(load_topics(kept))
+            continue
+        passages = CorpusPassages(corpus)
+        topics = fit(
+            passages,
+            source,
+            sweeps=config.sweeps,
+            seed=config.seed + number,
+            min_count=config.min_count,
+            language=config.language,
+            splitter=splitter,
+            progress=progress,
+            source={"name": corpus.name, "fingerprint": corpus.fingerprint()},
         )
-    return FittedTopics(source, None, {"given": [_without_coherence(t.provenance) for t in source]})
+        if number == 0:  # the topics that a result shows
+            found = coherence(topics.top_words(TOP_WORDS), passages, splitter=splitter)
+            topics = replace(topics, provenance={**topics.provenance, "coherence": found.to_dict()})
+        if kept is not None:
+            save_topics(kept, topics)
+        fits.append(topics)
+    return FittedTopics(tuple(fits), None, {"fitted": _provenance(fits)})
 
 
-def _with_coherence(topics: Topics, corpus: Corpus, splitter: WordSplitter) -> Topics:
-    found = coherence(topics.top_words(TOP_WORDS), CorpusPassages(corpus), splitter=splitter)
-    return replace(topics, provenance={**topics.provenance, "coherence": found.to_dict()})
+def _provenance(fits: Sequence[Topics]) -> list[dict[str, Any]]:
+    """For the manifest; coherence stands with the topics."""
+    return [{name: value for name, value in each.provenance.items() if name != "coherence"} for each in fits]
 
 
-def _without_coherence(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Provenance for the manifest; coherence stands with the topics."""
-    return {name: value for name, value in provenance.items() if name != "coherence"}
-
-
-def configurations_of(fitted: FittedTopics, options: ProbeOptions) -> list[Configuration]:
+def configurations_of(fitted: FittedTopics, config: ProbeConfig) -> list[Configuration]:
     """Knowl 8's assignment for every threshold and topic seed; one configuration for a labelled word list."""
-    stop_words = load_stop_words(options.language)
+    stop_words, overlap = load_stop_words(config.language), config.overlap
     if fitted.word_list is not None:
-        return [
-            Configuration(None, 0, from_word_list(fitted.word_list, stop_words=stop_words, overlap=options.overlap))
-        ]
+        return [Configuration(None, 0, from_word_list(fitted.word_list, stop_words=stop_words, overlap=overlap))]
     return [
-        Configuration(threshold, seed, assign_words(topics, threshold, stop_words=stop_words, overlap=options.overlap))
-        for threshold in options.threshold
+        Configuration(threshold, seed, assign_words(topics, threshold, stop_words=stop_words, overlap=overlap))
+        for threshold in config.threshold
         for seed, topics in enumerate(fitted.topics)
     ]

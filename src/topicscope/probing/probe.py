@@ -1,22 +1,19 @@
-"""The main job: probe a model for topic structure in its embeddings and its attention (Knowls 7 and 8).
-
-What a probe makes sure of before it goes on: that there is something to measure, and that a run is the same run.
-"""
+"""The main job: probe a model for topic structure in its embeddings and its attention (Knowls 7 and 8)."""
 
 import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
 from topicscope.probing.attention import TopicLookup, profiled
 from topicscope.probing.circuits import circuits_of_probe
-from topicscope.probing.config import ProbeOptions
+from topicscope.probing.config import ProbeConfig, ProbeOverrides
 from topicscope.probing.embeddings import EmbeddingProbe, with_controls
 from topicscope.probing.execution import (
     LeftOut,
@@ -26,15 +23,15 @@ from topicscope.probing.execution import (
     ShardExecutor,
     attention_pass,
 )
-from topicscope.probing.hf import ModelView, pinned
+from topicscope.probing.hf import ModelView
 from topicscope.probing.inputs import (
     Documents,
     TopicSource,
     configurations_of,
     corpus_of,
-    description_of,
     identity_of,
     location,
+    named_model,
     paths_of,
     read_topics,
     topics_from,
@@ -56,12 +53,11 @@ from topicscope.probing.statistics import (
     rows_read,
     shuffled_topics,
 )
-from topicscope.probing.tokens import TokenCache, cache_key, tokens_of
+from topicscope.probing.tokens import cache_key, tokens_of
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import (
     PROBE,
     Manifest,
-    UnfinishedRun,
     describe_environment,
     dump_json,
     now,
@@ -69,96 +65,7 @@ from topicscope.records import (
     threshold_of,
     unfinished_run,
 )
-from topicscope.text import Corpus, WordSplitter, split_words
-
-
-def identity_of_run(
-    view: ModelView,
-    weights_hash: str,
-    device: str,
-    corpus: Corpus,
-    topics: Any,
-    splitter: WordSplitter,
-    options: ProbeOptions,
-) -> dict[str, Any]:
-    """Everything that decides the numbers of a run, as JSON has it; device: where the text is read."""
-    libraries = describe_environment().libraries
-    return {
-        "model": [view.name, view.model_type, weights_hash, view.dtype, device],
-        "text": [corpus.name, corpus.fingerprint()],
-        "tokens": cache_key(view.tokenizer, corpus, options, view.max_length),
-        "topics": topics,
-        "splitter": getattr(splitter, "__qualname__", type(splitter).__qualname__),
-        "options": options.model_dump(mode="json"),
-        "libraries": {name: libraries[name] for name in ("topicscope", "torch", "transformers", "tomotopy")},
-    }
-
-
-def require_known_words(tokens: TokenCache, view: ModelView) -> None:
-    """An error where no token is a word of the text."""
-    if not tokens.words:
-        raise InputError(
-            "no word of the text is known to the tokenizer as one token",
-            received=f"{len(tokens)} units",
-            where=view.name,
-            advice="use a tokenizer of the text's language, or a word splitter that fits it",
-        )
-
-
-def require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> list[str]:
-    """Warnings for thresholds without pairs; an error where no threshold has any."""
-    warnings, found = [], False
-    word_list = lookup.configurations[0].threshold is None
-    for c, configuration in enumerate(lookup.configurations):
-        counts = next(iter(moments.values())).counts(c)
-        missing = [name for name, ks in (("same", PAIRED), ("different", DIFFERENT)) if sum(counts[k] for k in ks) == 0]
-        found = found or not missing
-        if missing:
-            warnings.append(
-                f"threshold {configuration.threshold}, topic seed {configuration.topic_seed}: the text has no "
-                f"{' and no '.join(missing)}-topic pair, so its ratios are missing; a larger --threshold lists more "
-                "words, a smaller one leaves fewer of them in several topics, where they belong to none"
-            )
-    if not found:
-        tried = "the word list" if word_list else f"thresholds {[c.threshold for c in lookup.configurations]}"
-        words = [
-            f"{len(c.assignment.words)} ({c.assignment.dropped_ambiguous} more in several)"
-            for c in lookup.configurations
-        ]
-        raise InputError(
-            "no same-topic and different-topic pair of words was found at any threshold",
-            received=f"{tried}; words with one topic: {', '.join(words)}",
-            expected="units in which two words of one topic meet, and units in which two words of different topics do",
-            where="; ".join(rows_read(moments)[1]) or None,  # rows that are not a number may be the reason
-            advice=(
-                "list more words"
-                if word_list
-                else "choose other thresholds (more words are listed at larger ones, "
-                "more stand in several topics as well), at least 2 topics"
-            )
-            + ", more text (--max-units), or --unit passage",
-        )
-    return warnings
-
-
-def digest(identity: Mapping[str, Any]) -> str:
-    """SHA-256 of an identity."""
-    return hashlib.sha256(dump_json(identity).encode()).hexdigest()
-
-
-def finished(run: UnfinishedRun, identity: Mapping[str, Any]) -> ProbeResult | None:
-    """What the target folder holds, if it is the finished result of this very run."""
-    if run.resumed or not (run.target / "result.json").is_file():
-        return None
-    found = ProbeResult.load(run.target)
-    if found.manifest.sources.get("run") != digest(identity):
-        raise InputError(
-            "the folder holds the result of another run",
-            received=str(run.target),
-            expected="the same model, text, topics and options as before",
-            advice="choose another --out, or use --overwrite in place of --resume",
-        )
-    return found if found.complete else None
+from topicscope.text import WordSplitter, split_words
 
 
 def probe(
@@ -167,28 +74,26 @@ def probe(
     documents: Documents = "wikipedia-sample",
     *,
     topics: TopicSource = 100,
-    device: str = "cpu",
-    dtype: str | None = None,
-    revision: str | None = None,
-    trust_remote_code: str | None = None,
-    splitter: WordSplitter = split_words,
-    progress: Progress | None = None,
-    command: str | None = None,
+    config: ProbeConfig | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
     cluster: ShardExecutor | None = None,
-    **options: Any,
+    splitter: WordSplitter = split_words,
+    progress: Progress | None = None,
+    command: str | None = None,
+    **overrides: Unpack[ProbeOverrides],
 ) -> ProbeResult:
     """Measure how much more a model's attention and embeddings connect words of one topic than of different topics.
 
-    model: a Hugging Face name (NAME@REVISION for a version), a folder, or a live model with its `tokenizer`.
+    model: a Hugging Face name (NAME@REVISION for a version), a folder, "minilm" (the demo's embedded model), or a live
+        model with its `tokenizer`.
     documents: a path, "wikipedia-sample", or live texts that can be read twice (a list, a data set).
     topics: how many LDA topics to fit on the documents, or a topics file, a labelled word list, a `Topics`, or one
         `Topics` per topic seed.
-    options: the fields of `ProbeOptions` (threshold, unit, max_units, controls, topic_seeds, overlap, language, …).
+    config, overrides: the options, as a `ProbeConfig` or its fields as keywords, which come first (threshold, unit,
+        max_units, controls, topic_seeds, overlap, language, device, …).
 
-    device: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best of these that is there.
     out: folder for the result. The work under way is kept in `out`.unfinished, about once a minute; with `resume` a run
         that was killed or stopped goes on from there, to the same numbers, and a finished one is read. overwrite:
         replace an earlier result of `probe`, of whatever options, and nothing else; see `records.run_folder`.
@@ -203,7 +108,7 @@ def probe(
         InputError: anything about the model, the text, the topics, the options or the folder that cannot be used.
         RunError: the disk is full; what was finished is kept for `resume`.
     """
-    config = ProbeOptions.checked(**options)
+    config = (config or ProbeConfig()).updated(overrides, probe)
     progress = SilentProgress() if progress is None else progress
     target = None if out is None else output_path(out)
     if resume and target is None:
@@ -215,24 +120,38 @@ def probe(
             expected="the name or folder of a model, and out=FOLDER",
         )
     if isinstance(model, str):
-        model, revision = pinned(model, revision)
-    read = [*paths_of(documents, model), *([Path(topics)] if isinstance(topics, (str, Path)) else [])]
+        model, revision = named_model(model, config.revision)
+        config = replace(config, revision=revision)
+    inputs = paths_of(documents, model, topics)
     with (
         nullcontext()
         if target is None
-        else unfinished_run(target, PROBE, resume=resume, overwrite=overwrite, replaces=resume, inputs=read)
+        else unfinished_run(target, PROBE, resume=resume, overwrite=overwrite, replaces=resume, inputs=inputs)
     ) as run:
         folder = None if run is None else run.folder
         work = _Work()
 
-        # Inputs: text, model and topics, which tell whether a run that is resumed is this one.
+        # Inputs: text, model and topics.
         corpus = corpus_of(documents)
-        view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code).only(config.layers, config.heads)
+        view = view_of(model, tokenizer, config).only(config.layers, config.heads)
         source, weights_hash = read_topics(topics), view.weights_hash()
         computed_on = view.device if cluster is None else cluster.device
-        identity = identity_of_run(view, weights_hash, computed_on, corpus, identity_of(source), splitter, config)
+
+        # Everything that decides the numbers tells whether a run that is resumed is this one.
+        libraries = describe_environment().libraries
+        saved = config.to_dict()
+        identity = {
+            "model": [view.name, view.model_type, weights_hash, view.dtype, computed_on],
+            "text": [corpus.name, corpus.fingerprint()],
+            "tokens": cache_key(view.tokenizer, corpus, config, view.max_length),
+            "topics": identity_of(source),
+            "splitter": getattr(splitter, "__qualname__", type(splitter).__qualname__),
+            "options": {name: value for name, value in saved.items() if name not in ("device", "dtype", "revision")},
+            "libraries": {name: libraries[name] for name in ("topicscope", "torch", "transformers", "tomotopy")},
+        }
+        digest = hashlib.sha256(dump_json(identity).encode()).hexdigest()
         if run is not None:
-            done = finished(run, identity) if resume else None
+            done = _finished(run.target, digest) if resume and not run.resumed else None
             if done is not None:
                 return done
             run.require_same(identity)
@@ -249,14 +168,22 @@ def probe(
             progress=progress,
             aligner=cluster,
         )
-        require_known_words(tokens, view)
+        if not tokens.words:
+            raise InputError(
+                "no word of the text is known to the tokenizer as one token",
+                received=f"{len(tokens)} units",
+                where=view.name,
+                advice="use a tokenizer of the text's language, or a word splitter that fits it",
+            )
         lookup = TopicLookup(configurations, tokens.words, tokens.word_counts)
         work.warn(fitted.warnings, tokens.unit_counts.warnings, *(c.assignment.warnings for c in configurations))
 
         # Forward passes: the model, random weights, the model without sinks.
         embedding_probe = EmbeddingProbe(view, tokens, lookup, config, progress)
         if cluster is not None:
-            loaded = ModelSource(location(str(model)), dtype, revision, trust_remote_code, weights_hash)
+            loaded = ModelSource(
+                location(str(model)), config.dtype, config.revision, config.trust_remote_code, weights_hash
+            )
             cluster.open(loaded, view, tokens)
 
         def forward_pass(reader: ModelView, spec: PassSpec, name: str, weights_seed: int | None = None) -> PassResult:
@@ -271,7 +198,7 @@ def probe(
         spec = PassSpec("reading", lookup, config, word_pairs=config.permutations > 0, document_rows=True)
         measured = forward_pass(view, spec, "model")
         row_counts, row_warnings = rows_read(measured.moments)
-        work.warn(require_pairs(measured.moments, lookup), row_warnings)
+        work.warn(_require_pairs(measured.moments, lookup), row_warnings)
         work.interrupted = embedding_probe.measure(view, interrupted=measured.interrupted)
         circuits, without_circuits = circuits_of_probe(view, configurations, fitted.topics)
         work.warn(without_circuits)
@@ -319,12 +246,22 @@ def probe(
                 heads, head_examples = profiled(view, tokens, lookup, heads, answer, config)
 
         # Result
-        read_on = device if cluster is None else cluster.device
-        recorded = {**config.model_dump(mode="json"), "device": read_on, "dtype": dtype, "revision": revision}
+        recorded = saved if cluster is None else {**saved, "device": cluster.device}
         left_out = {"left_out": [asdict(lost) for lost in work.left_out]} if work.left_out else {}
         result = ProbeResult(
             headline=answer,
-            model=description_of(view, weights_hash, computed_on),
+            model={
+                "name": view.name,
+                "model_type": view.model_type,
+                "parts": [asdict(part) for part in view.parts],
+                "weights_hash": weights_hash,
+                "kernel": view.kernel,
+                "attention_path": dict.fromkeys((part.name for part in view.parts), view.path),
+                "dtype": view.dtype,
+                "device": computed_on,
+                "max_length": view.max_length,
+                "parameters": view.num_parameters,
+            },
             rows=rows,
             head_table=heads,
             controls=controls,
@@ -349,7 +286,7 @@ def probe(
                     "model": {"name": view.name, "weights_hash": weights_hash},
                     "corpus": {"name": corpus.name, "fingerprint": corpus.fingerprint()},
                     "topics": fitted.provenance,
-                    "run": digest(identity),
+                    "run": digest,
                 },
             ),
             moments={k: v for name, part in measured.moments.items() for k, v in part.arrays(name).items()},
@@ -367,6 +304,57 @@ def probe(
             run.keep = not result.complete
             result = result.moved(run.target)
         return result
+
+
+def _finished(target: Path, digest: str) -> ProbeResult | None:
+    """What the target folder holds, if it is the finished result of this very run."""
+    if not (target / "result.json").is_file():
+        return None
+    found = ProbeResult.load(target)
+    if found.manifest.sources.get("run") != digest:
+        raise InputError(
+            "the folder holds the result of another run",
+            received=str(target),
+            expected="the same model, text, topics and options as before",
+            advice="choose another --out, or use --overwrite in place of --resume",
+        )
+    return found if found.complete else None
+
+
+def _require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> list[str]:
+    """Warnings for thresholds without pairs; an error where no threshold has any."""
+    warnings, found = [], False
+    word_list = lookup.configurations[0].threshold is None
+    for c, configuration in enumerate(lookup.configurations):
+        counts = next(iter(moments.values())).counts(c)
+        missing = [name for name, ks in (("same", PAIRED), ("different", DIFFERENT)) if sum(counts[k] for k in ks) == 0]
+        found = found or not missing
+        if missing:
+            warnings.append(
+                f"threshold {configuration.threshold}, topic seed {configuration.topic_seed}: the text has no "
+                f"{' and no '.join(missing)}-topic pair, so its ratios are missing; a larger --threshold lists more "
+                "words, a smaller one leaves fewer of them in several topics, where they belong to none"
+            )
+    if not found:
+        tried = "the word list" if word_list else f"thresholds {[c.threshold for c in lookup.configurations]}"
+        words = [
+            f"{len(c.assignment.words)} ({c.assignment.dropped_ambiguous} more in several)"
+            for c in lookup.configurations
+        ]
+        raise InputError(
+            "no same-topic and different-topic pair of words was found at any threshold",
+            received=f"{tried}; words with one topic: {', '.join(words)}",
+            expected="units in which two words of one topic meet, and units in which two words of different topics do",
+            where="; ".join(rows_read(moments)[1]) or None,  # rows that are not a number may be the reason
+            advice=(
+                "list more words"
+                if word_list
+                else "choose other thresholds (more words are listed at larger ones, "
+                "more stand in several topics as well), at least 2 topics"
+            )
+            + ", more text (--max-units), or --unit passage",
+        )
+    return warnings
 
 
 @dataclass

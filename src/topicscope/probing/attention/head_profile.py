@@ -29,7 +29,7 @@ import torch
 
 from topicscope.probing.attention.positions import TopicLookup, pair_codes, text_positions
 from topicscope.probing.attention.sinks import moved, specials_and_punctuation
-from topicscope.probing.config import ProbeOptions
+from topicscope.probing.config import ProbeConfig
 from topicscope.probing.hf import ModelView, PartSpec
 from topicscope.probing.tokens import AlignedUnit, Batch, make_batches
 from topicscope.records import select, threshold_of
@@ -167,7 +167,7 @@ def profiled(
     lookup: TopicLookup,
     head_table: pd.DataFrame,
     headline: Mapping[str, Any],
-    options: ProbeOptions,
+    options: ProbeConfig,
 ) -> tuple[pd.DataFrame, tuple[dict[str, Any], ...]]:
     """The head table with the profile of every head beside it, and examples for the 200 best (`top_heads`).
 

@@ -21,7 +21,7 @@ from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.lab import TopicTransformer, layer_name
 from topicscope.probing.attention import Configuration
 from topicscope.probing.circuits.factors import CircuitFactors, circuit_factors, layouts_of
-from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeOptions
+from topicscope.probing.config import DEFAULT_THRESHOLDS, ProbeConfig
 from topicscope.probing.hf import ModelView
 from topicscope.probing.inputs import FittedTopics, TopicSource, configurations_of, read_topics, view_of
 from topicscope.probing.statistics import WordPairs, frequency_bands
@@ -295,7 +295,15 @@ def circuits(
     """
     if isinstance(model, TopicTransformer):
         return _laboratory(model, topics)
-    options = ProbeOptions.checked(threshold=tuple(threshold), overlap=overlap, language=language)
+    config = ProbeConfig(
+        threshold=tuple(threshold),
+        overlap=overlap,
+        language=language,
+        device=device,
+        dtype=dtype,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
     given = read_topics(Topics(topics, {}) if isinstance(topics, TopicModel) else topics)
     if isinstance(given, int):
         raise InputError(
@@ -305,9 +313,8 @@ def circuits(
             advice="fit them: topicscope topics fit CORPUS --topics NUMBER --output topics.npz",
         )
     fitted = FittedTopics((), given, {}) if isinstance(given, WordList) else FittedTopics(given, None, {})
-    configurations = configurations_of(fitted, options)
-    call = "topicscope.circuits(model, tokenizer, topics=…)"
-    view = view_of(model, tokenizer, device, dtype, revision, trust_remote_code, call=call)
+    configurations = configurations_of(fitted, config)
+    view = view_of(model, tokenizer, config, call="topicscope.circuits(model, tokenizer, topics=…)")
     W_U = None
     if not isinstance(model, (str, ModelView)):
         head = model.get_output_embeddings()  # type: ignore[no-untyped-call]

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 
 from topicscope.errors import InputError
 from topicscope.probing.attention import Configuration, TopicLookup
-from topicscope.probing.config import ProbeOptions
+from topicscope.probing.config import ProbeConfig
 from topicscope.probing.embeddings.vectors import (
     COOCCURRENCE,
     ComparedWords,
@@ -354,7 +354,7 @@ class EmbeddingProbe:
     """
 
     def __init__(
-        self, view: ModelView, tokens: TokenCache, lookup: TopicLookup, options: ProbeOptions, progress: Progress
+        self, view: ModelView, tokens: TokenCache, lookup: TopicLookup, options: ProbeConfig, progress: Progress
     ) -> None:
         if options.contextual:
             require_states(view)

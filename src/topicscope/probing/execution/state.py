@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from topicscope.probing.attention import PartSums, TopicLookup, sum_attention
-from topicscope.probing.config import ProbeOptions
+from topicscope.probing.config import ProbeConfig
 from topicscope.probing.hf import ModelView
 from topicscope.probing.results import (
     STATE,
@@ -45,7 +45,7 @@ class PassSpec:
 
     task: str
     lookup: TopicLookup
-    options: ProbeOptions
+    options: ProbeConfig
     word_pairs: bool = False
     exclude_sinks: bool = False
     document_rows: bool = False

@@ -25,7 +25,7 @@ import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 from topicscope.errors import RunError
-from topicscope.probing.config import ProbeOptions
+from topicscope.probing.config import ProbeConfig
 from topicscope.probing.tokens.alignment import AlignedUnit, Coverage, align_units
 from topicscope.probing.tokens.batches import LATER, NO_WORD, TokenWindows
 from topicscope.progress import Progress
@@ -69,7 +69,7 @@ def build_tokens(
     folder: Path,
     tokenizer: PreTrainedTokenizerBase,
     corpus: Corpus,
-    options: ProbeOptions,
+    options: ProbeConfig,
     max_length: int,
     splitter: WordSplitter,
     progress: Progress,
@@ -210,7 +210,7 @@ class TokenCache(Sequence[AlignedUnit]):
 def tokens_of(
     tokenizer: PreTrainedTokenizerBase,
     corpus: Corpus,
-    options: ProbeOptions,
+    options: ProbeConfig,
     *,
     max_length: int,
     splitter: WordSplitter = split_words,
@@ -260,7 +260,7 @@ def tokens_of(
     return cache
 
 
-def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: ProbeOptions, max_length: int) -> str:
+def cache_key(tokenizer: PreTrainedTokenizerBase, corpus: Corpus, options: ProbeConfig, max_length: int) -> str:
     """Hexadecimal name of everything that decides the content: tokenizer, text, units and versions."""
     backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else ""
     made_of = {
