@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from topicscope.errors import InputError
 from topicscope.lab import (
     CountTensors,
     ModelConfig,
-    NotReducibleError,
     ReducedTransformer,
     TopicTransformer,
     start,
@@ -146,7 +146,7 @@ def test_a_document_with_nothing_to_attend_predicts_the_bias() -> None:
 def test_what_counts_cannot_hold_is_refused_with_the_reason(change, reason) -> None:
     config = ModelConfig(**change)
     assert reason in (why_not_reduced(config) or "")
-    with pytest.raises(NotReducibleError, match=reason):
+    with pytest.raises(InputError, match=reason):
         ReducedTransformer(config, [start(config, 13)])
     assert why_not_reduced(ModelConfig()) is None
 

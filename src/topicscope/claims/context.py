@@ -50,13 +50,14 @@ class Context:
         text = f"{NUMBERS_VERSION} {seeds} {recipe.model_dump_json()}"
         path = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         self.evidence.append({"path": path, "recipe": name, "overrides": list(overrides), "seeds": seeds})
+        arrays, references = resolve(recipe)
         return train(
             recipe,
             seeds=seeds,
             out=None if self.folder is None else self.folder / path,
             resume=self.folder is not None,
-            arrays=resolve(recipe, recipe.arrays),
-            references=resolve(recipe, recipe.references),
+            arrays=arrays,
+            references=references,
             progress=self.progress,
         )
 

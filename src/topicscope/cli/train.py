@@ -52,6 +52,7 @@ def train(
         raise InputError("--resume needs the folder of the run", expected="--out DIR")
     chosen = load_recipe(recipe, set_)
     target = fresh_folder(chosen.name) if out is None else out
+    arrays, references = resolve(chosen)
     with show_progress(progress) as bars:
         record = run_training(
             chosen,
@@ -59,8 +60,8 @@ def train(
             out=target,
             resume=resume,
             overwrite=overwrite,
-            arrays=resolve(chosen, chosen.arrays),
-            references=resolve(chosen, chosen.references),
+            arrays=arrays,
+            references=references,
             progress=bars,
             command=command_line(),
         )

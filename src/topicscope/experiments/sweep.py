@@ -174,14 +174,15 @@ def _trained(recipe: Recipe, seeds: int, run: Path | None, key: str, command: st
     lasting = run is not None and recipe.training.steps > recipe.training.checkpoint_every
     if run is not None and lasting:
         write_text(_mark(run), key)
+    arrays, references = resolve(recipe)
     with _one_thread():
         return train(
             recipe,
             seeds=seeds,
             out=run if lasting else None,
             resume=lasting,
-            arrays=resolve(recipe, recipe.arrays),
-            references=resolve(recipe, recipe.references),
+            arrays=arrays,
+            references=references,
             command=command,
         )
 

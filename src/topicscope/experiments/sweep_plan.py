@@ -167,8 +167,7 @@ class _Possible:
             decisive = (data, recipe.masking, recipe.training.weighting, recipe.training.ridge)
             wanted = repr((decisive, recipe.arrays, recipe.references))
             if wanted not in self._forms:
-                resolve(recipe, recipe.arrays)
-                resolve(recipe, recipe.references)
+                resolve(recipe)
                 self._forms.add(wanted)
         files = (data.phi, data.file)
         if files not in self._inputs:

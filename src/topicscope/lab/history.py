@@ -40,7 +40,7 @@ from torch import Tensor
 
 from topicscope.errors import InputError
 from topicscope.lab.data import HeldOut
-from topicscope.lab.engine import Engine, TokenEngine, gradients_of, weights_of
+from topicscope.lab.engine import Engine, TokenEngine, by_name, weights_of
 from topicscope.lab.recipe import History
 from topicscope.topics import PairClass, Positions, TopicModel, classify_pairs
 
@@ -48,18 +48,17 @@ MOST_FRAMES = 20
 MOST_BINS = 200
 
 
-def snapshot_steps(steps: int) -> list[int]:
-    """At most 20 steps: 0, then evenly spaced in log(step) up to the last."""
-    return sorted({0} | {round(s) for s in np.geomspace(1, steps, MOST_FRAMES - 1).tolist()})
-
-
 class Snapshots:
-    """Collects the matrices of the first seed while a run goes on. steps: after how many updates they are taken."""
+    """Collects the matrices of the first seed while a run of `steps` updates goes on.
+
+    steps: after how many updates they are taken: 0, then evenly spaced in log(step) up to the last.
+    """
 
     def __init__(self, topic_model: TopicModel, frozen: frozenset[str], steps: int) -> None:
         main = topic_model.phi.argmax(axis=0)
         words = np.argsort(main, kind="stable")
-        self._frozen, self.steps = frozen, set(snapshot_steps(steps))
+        self._frozen = frozen
+        self.steps = {0} | {round(step) for step in np.geomspace(1, steps, MOST_FRAMES - 1).tolist()}
         self._token = np.concatenate([[0], 1 + words])
         self._topic = np.concatenate([[-1], main[words]])
         bins = min(MOST_BINS, len(self._token))
@@ -161,7 +160,11 @@ class Meter:
         columns: dict[str, Any] = {"loss": self.engine.losses(self.held_out), **(update or {})}
         columns |= _norms({name: weights[name] for name in self._start}, "norm")
         columns |= _norms({name: weights[name] - start for name, start in self._start.items()}, "change")
-        columns |= {} if update is None else _norms(gradients_of(self.engine), "grad")
+        if update is not None:
+            found = {
+                name: [p.grad for p in parts if p.grad is not None] for name, parts in self.engine.parameters.items()
+            }
+            columns |= _norms(by_name(self.engine, {name: parts for name, parts in found.items() if parts}), "grad")
         columns |= _norms(
             {name: weights[name] - value.to(weights[name]) for name, value in self.references.items()}, "distance"
         )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from topicscope.errors import InputError
-from topicscope.lab.parameters import ModelConfig
+from topicscope.lab.transformer import ModelConfig
 from topicscope.records import require_regular_file
 from topicscope.synthetic import Setting
 

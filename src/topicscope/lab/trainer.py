@@ -30,11 +30,11 @@ from topicscope.lab.checkpoint import (
     save_checkpoint,
 )
 from topicscope.lab.data import held_out, inputs_of, masking_of, streams_of, topic_model_of
-from topicscope.lab.engine import build_engine, parameters_of, set_weights, weights_of
+from topicscope.lab.engine import build_engine, by_name, set_weights, weights_of
 from topicscope.lab.history import Meter, Snapshots, measured_steps
-from topicscope.lab.parameters import why_not_reduced
 from topicscope.lab.recipe import Recipe, Stage, Training
 from topicscope.lab.stages import find_stages
+from topicscope.lab.transformer import why_not_reduced
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import (
     RECIPE,
@@ -192,7 +192,7 @@ class Run:
             if self.optimizer is None or self.step == span.first:
                 self.optimizer = make_optimizer(t, span, self.parameters)
             losses = self.engine.next_losses(self.streams)
-            objective = ridge_penalty(parameters_of(self.engine), t.ridge, losses) if t.ridge else losses
+            objective = ridge_penalty(by_name(self.engine, self.parameters), t.ridge, losses) if t.ridge else losses
             if not bool(torch.isfinite(objective).all()):
                 raise self._diverged(objective, folder)
             for module in self.engine.modules:
