@@ -14,7 +14,8 @@ from topicscope.claims import ambiguous_words, pair_attention
 from topicscope.claims.ambiguous_words import CLAIM, Classes, cosine_gap, mean_attention, ratio, sum_rule
 from topicscope.claims.context import Context
 from topicscope.claims.pair_attention import Cooccurrence, Sample, read_pairs
-from topicscope.experiments import find_recipe, infinite_value_matrix
+from topicscope.experiments import infinite_value_matrix
+from topicscope.lab import load_recipe, recipe_path
 from topicscope.probing.attention import PairTable
 from topicscope.probing.embeddings import embedding_similarity
 from topicscope.probing.hf import view_model
@@ -48,7 +49,7 @@ def test_classes_of_words_on_a_ring() -> None:
 
 def test_an_ambiguous_words_row_is_the_sum_of_its_topics_rows() -> None:
     """Exact at N = ∞ for equally likely words; it fails where a word prefers one of its topics, and at finite N."""
-    recipe = find_recipe("ambiguous-values")
+    recipe = load_recipe(recipe_path("ambiguous-values"))
     member = TopicModel.overlapping(10, 10, 3).phi.T > 0
     exact = infinite_value_matrix(recipe)[1:, 1:]
     assert sum_rule(exact, member) < 1e-12

@@ -18,8 +18,8 @@ from topicscope.claims.co_occurrence import (
 from topicscope.claims.context import Context
 from topicscope.claims.pair_attention import Cooccurrence, Sample
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shuffled_effects
-from topicscope.experiments import find_recipe, finite_value_matrix, infinite_value_matrix
-from topicscope.lab import law_of, masking_of, topic_model_of
+from topicscope.experiments import finite_value_matrix, infinite_value_matrix
+from topicscope.lab import law_of, load_recipe, masking_of, recipe_path, topic_model_of
 from topicscope.probing.attention import PairTable
 from topicscope.probing.hf import view_model
 from topicscope.synthetic import count_tokens
@@ -168,7 +168,7 @@ def test_runs_are_put_together_by_rubins_rules() -> None:
 
 
 def test_expected_co_occurrence_is_that_of_drawn_documents() -> None:
-    recipe = find_recipe("linked-embeddings")
+    recipe = load_recipe(recipe_path("linked-embeddings"))
     topic_model = topic_model_of(recipe)
     documents = law_of(recipe, topic_model).draw(np.random.default_rng(0), 30_000)
     first = np.cumsum(documents.lengths) - documents.lengths
@@ -217,7 +217,7 @@ class FollowsCoOccurrence(Quicker):
 
     def train(self, name, *overrides, seeds=None):
         record = super().train(name, *overrides, "training.steps=1", "training.stages=[]", seeds=seeds)
-        expected = expected_cooccurrence(find_recipe(name))
+        expected = expected_cooccurrence(load_recipe(recipe_path(name)))
         logs = np.pad(np.log(expected / np.outer(expected.sum(axis=0), expected.sum(axis=1))), ((1, 0), (1, 0)))
         rng = np.random.default_rng(0)
         matrices = []
@@ -263,7 +263,8 @@ def test_trained_models_follow_topics() -> None:
 
 def test_the_optimal_value_matrix_of_correlated_topics() -> None:
     """Its gradient vanishes in drawn documents; without links it is another matrix; its limit at N = ∞ is the same."""
-    recipes = [find_recipe("linked-attention", [f"data.linked={share}", "training.loss=squared"]) for share in (0.7, 0)]
+    overrides = ([f"data.linked={share}", "training.loss=squared"] for share in (0.7, 0))
+    recipes = [load_recipe(recipe_path("linked-attention"), changes) for changes in overrides]
     linked, plain = (finite_value_matrix(recipe) for recipe in recipes)
     assert np.abs(linked - plain).max() > 0.02 * np.abs(linked).max()
     assert np.array_equal(*(infinite_value_matrix(recipe) for recipe in recipes))

@@ -246,7 +246,7 @@ def test_the_recipe_names_the_paper_s_models() -> None:
     assert quick.bert.model_copy(update={"steps": full.bert.steps}) == full.bert
     assert quick.size.units < full.size.units
     named = [source.name for source in sources_of(["paper", "small-bert", "minilm", "minilm"]) if source is not None]
-    assert named == [model.hub for model in paper_models()] + ["minilm"]
+    assert named == [model.name for model in paper_models()] + ["minilm"]
 
 
 @pytest.fixture

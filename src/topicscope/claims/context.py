@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from topicscope.experiments import find_recipe, resolve
-from topicscope.lab import train
+from topicscope.experiments import resolve
+from topicscope.lab import load_recipe, recipe_path, train
 from topicscope.progress import Progress, SilentProgress
 from topicscope.records import NUMBERS_VERSION, RunRecord, write_npz
 
@@ -45,7 +45,7 @@ class Context:
 
         seeds: where a claim needs more runs than asked for, such as a mean over random starts.
         """
-        recipe = find_recipe(name, overrides)
+        recipe = load_recipe(recipe_path(name), overrides)
         seeds = self.seeds if seeds is None else seeds
         text = f"{NUMBERS_VERSION} {seeds} {recipe.model_dump_json()}"
         path = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"

@@ -25,7 +25,8 @@ from topicscope.claims.catalogue import CLAIMS
 from topicscope.claims.claim import Claim, ClaimResult
 from topicscope.claims.context import Context
 from topicscope.errors import InputError
-from topicscope.experiments import recipe_path, sources_of
+from topicscope.experiments import sources_of
+from topicscope.lab import recipe_path
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import (
     NUMBERS_VERSION,

@@ -29,9 +29,18 @@ import torch
 
 from topicscope.errors import InputError, RunError
 from topicscope.experiments.closed_forms import add_theory, resolve
-from topicscope.experiments.sweep_config import SweepSpec, changed, load_spec, make_spec
-from topicscope.experiments.sweep_plan import OnError, Plan, Point, in_one_line, make_plan
 from topicscope.experiments.sweep_result import RECORD, STATUSES, SweepResult
+from topicscope.experiments.sweep_spec import (
+    OnError,
+    Plan,
+    Point,
+    SweepSpec,
+    changed,
+    in_one_line,
+    load_spec,
+    make_plan,
+    make_spec,
+)
 from topicscope.lab import Recipe, check_device, make_recipe, train
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import (
@@ -274,7 +283,7 @@ def sweep(
 ) -> SweepResult:
     """Train a recipe at every point of a grid, of random draws, or of both, each point for several seeds at once.
 
-    spec: a SWEEP.toml, or its content as a mapping (`experiments.sweep_config`). out: folder for rows, records and the
+    spec: a SWEEP.toml, or its content as a mapping (`experiments.sweep_spec`). out: folder for rows, records and the
         table; nothing is written without one. seeds: instead of the spec's. overrides: fields "table.key=value" of all
         points.
     resume: go on there; points that are finished are kept, others (also new ones, when the spec has changed) are run.
