@@ -122,7 +122,7 @@ def make_sample(strength, seed=0):
     for word in range(8):
         member[word, (word + 1) % 4] = True
     phi = np.where(member.T, rng.uniform(1, 2, (4, 40)), 1e-6)
-    topics = Topics(TopicModel.normalised(phi, Vocabulary.of(WORDS)), {})
+    topics = Topics(TopicModel.normalised(phi, Vocabulary(tuple(WORDS))), {})
     query, key = rng.integers(0, 40, (2, 30_000))
     share = (member[query] & member[key]).any(axis=1)
     attention = np.exp(strength * share + 0.5 * rng.normal(size=30_000))

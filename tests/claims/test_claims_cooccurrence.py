@@ -303,7 +303,7 @@ def make_sample(topic, co_occurrence=0.3, seed=0):
     owner = np.repeat(np.arange(topics), words // topics)
     phi = np.where(owner == np.arange(topics)[:, None], rng.uniform(1, 2, words), 1e-6)
     names = tuple(f"w{a}{b}" for a in "abcdefgh" for b in "abcdefghij")
-    model = TopicModel.normalised(phi, Vocabulary.of(names))
+    model = TopicModel.normalised(phi, Vocabulary(tuple(names)))
     kinship = rng.normal(size=(words, words))
     kinship += kinship.T
     taste = owner[:, None] == owner

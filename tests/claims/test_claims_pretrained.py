@@ -50,7 +50,7 @@ def topics(words=NAMES) -> Topics:
     phi = np.zeros((T, T * v))
     for t in range(T):
         phi[t, t * v : (t + 1) * v] = np.arange(v, 0, -1) / (v * (v + 1) / 2)
-    return Topics(TopicModel(phi, np.full(T, 0.1), Vocabulary.of(words)), {})
+    return Topics(TopicModel(phi, np.full(T, 0.1), Vocabulary(tuple(words))), {})
 
 
 @pytest.fixture(scope="module")

@@ -246,7 +246,7 @@ def test_pairs_of_a_pretrained_model_are_those_of_a_loop(monkeypatch) -> None:
     model, tokenizer = tiny.build("bert")
     settings = PairSettings(threshold=0.5, fitted=80, read=80)
     names = [word for topic in WORDS.values() for word in topic]
-    planted_topics = TopicModel.normalised(np.kron(np.eye(2), np.ones((1, 5))), Vocabulary.of(names))
+    planted_topics = TopicModel.normalised(np.kron(np.eye(2), np.ones((1, 5))), Vocabulary(tuple(names)))
     monkeypatch.setattr(pair_attention, "fit", lambda texts, topics, **options: planted_topics)
     corpus = corpus_from([(f"d{i // 2}", text) for i, text in enumerate(texts)])
     pairs = pretrained_pairs(view_model(model, tokenizer), corpus, settings, SilentProgress())
