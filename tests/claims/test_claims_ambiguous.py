@@ -12,7 +12,7 @@ import topicscope
 from claims.sabotage import Untrained
 from topicscope.claims import ambiguous_words, pair_attention
 from topicscope.claims.ambiguous_words import CLAIM, Classes, cosine_gap, mean_attention, ratio, sum_rule
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 from topicscope.claims.pair_attention import Cooccurrence, Sample, read_pairs
 from topicscope.experiments import infinite_value_matrix
 from topicscope.lab import load_recipe, recipe_path

@@ -9,13 +9,13 @@ from scipy.stats import t as student
 import tiny
 from claims.sabotage import Untrained
 from topicscope.claims import co_occurrence, pair_attention
+from topicscope.claims.claim import Context
 from topicscope.claims.co_occurrence import (
     CLAIM,
     PairRegression,
     expected_cooccurrence,
     mean_log_attention,
 )
-from topicscope.claims.context import Context
 from topicscope.claims.pair_attention import Cooccurrence, Sample
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shuffled_effects
 from topicscope.experiments import finite_value_matrix, infinite_value_matrix

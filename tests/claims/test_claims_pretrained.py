@@ -13,7 +13,7 @@ import torch
 
 import tiny
 from topicscope.claims import ClaimResult, pretrained_table, reproduce
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 from topicscope.claims.pretrained_table import ProbeSettings, Size, TableRecipe, rows_without, table_recipe
 from topicscope.claims.reproduce import Reproduction, claim_key
 from topicscope.cli import run

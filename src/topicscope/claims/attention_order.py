@@ -9,8 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from topicscope.claims.claim import Claim, Criterion, Row, above, exact_row, measured_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Criterion, Row, above, exact_row, measured_row
 from topicscope.claims.pair_attention import losses_of
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting

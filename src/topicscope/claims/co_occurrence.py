@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from topicscope.claims.claim import Claim, Criterion, Row, above, exact_row, not_run_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Criterion, Row, above, exact_row, not_run_row
 from topicscope.claims.pair_attention import (
     NOT_HERE,
     Cooccurrence,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 from topicscope.demo import INSTALL, minilm_folder
 from topicscope.errors import InputError
 from topicscope.experiments import demo_versions
@@ -42,14 +42,12 @@ from topicscope.topics import (
 )
 
 
-def read_pairs(
-    view: ModelView, corpus: Corpus, words: Sequence[str], passages: int, progress: Progress, seed: int = 0
-) -> PairTable:
+def read_pairs(view: ModelView, corpus: Corpus, words: Sequence[str], passages: int, progress: Progress) -> PairTable:
     """Every pair of these words in a sample of passages, whatever topics they have; query and key are indices of them.
 
     attention: of the first part of the model, A_ij · L/100 (Knowl 8), the mean over all layers and heads.
     """
-    units, articles = _aligned(view, sample_units(corpus, "passage", passages, seed)[0])
+    units, articles = _aligned(view, sample_units(corpus, "passage", passages)[0])
     known = frozenset(words)
     units = [replace(unit, words=tuple(word if word in known else None for word in unit.words)) for unit in units]
     reader, part = PairReader(view, units, articles, TopicLookup.without_topics(words)), view.parts[0]
@@ -259,39 +257,20 @@ def pair_tables(record: RunRecord) -> Iterator[PairTable]:
 _CLASSES = (PairClass.same_word, PairClass.same_topic, PairClass.different_topic)
 
 
-@dataclass(frozen=True)
-class PairSettings:
-    """What is read and how topics come to it.
-
-    | field | meaning |
-    | --- | --- |
-    | topics, sweeps | of the LDA fit |
-    | threshold | θ of Knowl 8 |
-    | fitted | passages, drawn at random, that the topics are fitted to |
-    | read | how many of these the model reads |
-    | seed | of the sample and the fit |
-    """
-
-    topics: int = 20
-    sweeps: int = 100
-    threshold: float = 0.01
-    fitted: int = 1000
-    read: int = 300
-    seed: int = 0
-
-
-def pretrained_pairs(view: ModelView, corpus: Corpus, settings: PairSettings, progress: Progress) -> PairTable:
+def pretrained_pairs(
+    view: ModelView, corpus: Corpus, progress: Progress, *, read: int, fitted: int = 1000, threshold: float = 0.01
+) -> PairTable:
     """Every pair of words that have a topic, read within passages by the first part of the model.
 
-    `attention` has one map a layer and head, and a last one for their mean. Documents are articles.
+    read: how many passages the model reads, of `fitted`, drawn at random, that 20 topics are fitted to; threshold: θ of
+    Knowl 8. `attention` has one map a layer and head, and a last one for their mean. Documents are articles.
     """
-    units, _ = sample_units(corpus, "passage", settings.fitted, settings.seed)
-    texts = [unit.text for unit in units]
-    topics = fit(texts, settings.topics, sweeps=settings.sweeps, seed=settings.seed, progress=progress)
-    assignment = assign_words(topics, settings.threshold, stop_words=load_stop_words("en"))
-    aligned, articles = _aligned(view, units[:: max(1, len(units) // settings.read)][: settings.read])
+    units, _ = sample_units(corpus, "passage", fitted)
+    topics = fit([unit.text for unit in units], 20, sweeps=100, progress=progress)
+    assignment = assign_words(topics, threshold, stop_words=load_stop_words("en"))
+    aligned, articles = _aligned(view, units[:: max(1, len(units) // read)][:read])
     lookup = TopicLookup(
-        [Configuration(settings.threshold, 0, assignment)],
+        [Configuration(threshold, 0, assignment)],
         [word for unit in aligned for word in unit.words if word is not None],
     )
     reader = PairReader(view, aligned, articles, lookup, _CLASSES)

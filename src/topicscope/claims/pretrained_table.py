@@ -18,8 +18,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.special import stdtrit
 
-from topicscope.claims.claim import Claim, Criterion, Row, exact_row, measured_row, not_run_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Criterion, Row, exact_row, measured_row, not_run_row
 from topicscope.errors import InputError
 from topicscope.experiments import (
     FINISHED,

@@ -21,9 +21,20 @@ from typing import Any
 
 import pandas as pd
 
-from topicscope.claims.catalogue import CLAIMS
-from topicscope.claims.claim import Claim, ClaimResult
-from topicscope.claims.context import Context
+from topicscope.claims import (
+    ambiguous_words,
+    attention_order,
+    co_occurrence,
+    embedding_block,
+    joint_training,
+    landscape,
+    pretrained_table,
+    theory_holds,
+    topicwise_assumption,
+    two_stage,
+    value_block,
+)
+from topicscope.claims.claim import Claim, ClaimResult, Context
 from topicscope.errors import InputError
 from topicscope.experiments import sources_of
 from topicscope.lab import recipe_path
@@ -45,6 +56,21 @@ from topicscope.records import (
 SCHEMA_VERSION = 1  # of finished/ID.json
 SEEDS, QUICK_SEEDS = 4, 3
 RUNS = "runs"
+# In the order in which they are run and shown.
+CLAIMS: tuple[Claim, ...] = (
+    theory_holds.CLAIM,
+    value_block.CLAIM,
+    embedding_block.CLAIM,
+    two_stage.CLAIM,
+    joint_training.CLAIM,
+    attention_order.BLOCK,
+    attention_order.DIAGONAL,
+    landscape.CLAIM,
+    pretrained_table.CLAIM,
+    ambiguous_words.CLAIM,
+    co_occurrence.CLAIM,
+    topicwise_assumption.CLAIM,
+)
 
 
 @dataclass(frozen=True)
@@ -179,7 +205,7 @@ def _folders(models: Sequence[str]) -> list[Path]:
 
 
 def _choose(ids: Sequence[str]) -> list[Claim]:
-    """The claims of these ids, each once, in the catalogue's order."""
+    """The claims of these ids, each once, in the order of `CLAIMS`."""
     known = [claim.id for claim in CLAIMS]
     for name in ids:
         if name not in known:
