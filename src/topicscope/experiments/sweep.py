@@ -184,7 +184,10 @@ def _trained(recipe: Recipe, seeds: int, run: Path | None, key: str, command: st
     if run is not None and lasting:
         write_text(_mark(run), key)
     arrays, references = resolve(recipe)
-    with _one_thread():
+    # Sums over several threads may end in other last digits: the same row must come from every machine.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         return train(
             recipe,
             seeds=seeds,
@@ -194,6 +197,8 @@ def _trained(recipe: Recipe, seeds: int, run: Path | None, key: str, command: st
             references=references,
             command=command,
         )
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _mark(run: Path) -> Path:
@@ -243,17 +248,6 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Sums over several threads may end in other last digits: the same row must come from every machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 # What a final measurement may be called (`measurements`), to tell a slip before any work.
 _BLOCKS = ("mask_column", "different", "same", "diagonal")
 _PAIRS = ("same_word", "same_topic", "different_topic", "special", "same_word_ratio", "same_topic_ratio")
@@ -299,7 +293,8 @@ def sweep(
         InputError: a spec, a setting or a metric that cannot be; a folder with something else in it.
     """
     folder, named = None if out is None else output_path(out), [Path(spec)] if isinstance(spec, (str, Path)) else []
-    spec = _spec_of(spec)
+    if not isinstance(spec, SweepSpec):
+        spec = make_spec(spec) if isinstance(spec, Mapping) else load_spec(spec)
     if overrides or seeds is not None:
         spec = changed(spec, seeds=seeds, overrides=overrides)
     _check_options(on_error, keep, metric, resume, overwrite, folder)
@@ -395,7 +390,11 @@ class _State:
     def result(self, folder: Path | None = None) -> SweepResult:
         """What is known now."""
         plan = self.plan
-        points = tuple(self._point(point.id, point.setting) for point in plan.points)
+        points: list[dict[str, Any]] = []
+        for point in plan.points:
+            row = self.rows.get(point.id, _NOTHING)
+            known = {part: row[part] for part in ("status", "reason", "seconds", "measurements")}
+            points.append({"id": point.id, "values": dict(point.setting)} | known)
         statuses = Counter(point["status"] for point in points)
         counts = {name: statuses[name] for name in STATUSES}
         counts |= {"impossible": len(plan.impossible), "repeated": plan.repeated, "kept": self.kept}
@@ -415,7 +414,7 @@ class _State:
             name=plan.name,
             description=plan.description,
             spec=spec,
-            points=points,
+            points=tuple(points),
             impossible=tuple({"values": values, "reason": reason} for values, reason in plan.impossible),
             counts=counts,
             manifest=manifest,
@@ -423,18 +422,6 @@ class _State:
             interrupted=self.interrupted,
             folder=folder,
         )
-
-    def _point(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        row = self.rows.get(name, _NOTHING)
-        return {"id": name, "values": dict(values)} | {
-            part: row[part] for part in ("status", "reason", "seconds", "measurements")
-        }
-
-
-def _spec_of(spec: SweepSpec | Mapping[str, Any] | Path | str) -> SweepSpec:
-    if isinstance(spec, SweepSpec):
-        return spec
-    return make_spec(spec) if isinstance(spec, Mapping) else load_spec(spec)
 
 
 def _check_options(
