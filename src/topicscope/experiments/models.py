@@ -90,7 +90,8 @@ def sources_of(names: Sequence[str]) -> list[Source | None]:
     known |= {model.name: [model] for model in paper_models()}
     found: dict[str, Source | None] = {}
     for name in names:
-        for source in known.get(name) or [from_folder(name) if is_path(name) else from_hub(name, name)]:
+        is_folder = name.startswith((".", "/", "~")) or "\\" in name or Path(name).is_dir()
+        for source in known.get(name) or [from_folder(name) if is_folder else from_hub(name, name)]:
             found.setdefault(SMALL_BERT if source is None else source.name, source)
     return list(found.values())
 
@@ -159,11 +160,6 @@ def from_folder(name: str) -> Source:
         return repr([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files])
 
     return Source(name, folder.name, None, lambda: load_model(str(folder)), signature, config=(str(folder), None))
-
-
-def is_path(name: str) -> bool:
-    """Whether a name means a folder rather than a model on the hub."""
-    return name.startswith((".", "/", "~")) or "\\" in name or Path(name).is_dir()
 
 
 def demo_versions() -> str:

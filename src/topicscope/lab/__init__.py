@@ -15,7 +15,6 @@ from topicscope.lab.recipe import Recipe, load_recipe, make_recipe, parsed_overr
 from topicscope.lab.stages import SEPARATION, Stages, find_stages
 from topicscope.lab.trainer import check_names, train
 from topicscope.lab.transformer import (
-    Loss,
     ModelConfig,
     Start,
     TopicTransformer,
@@ -30,7 +29,6 @@ __all__ = [
     "Checkpoint",
     "CountTensors",
     "HeldOut",
-    "Loss",
     "ModelConfig",
     "Recipe",
     "ReducedTransformer",

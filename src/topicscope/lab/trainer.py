@@ -192,7 +192,11 @@ class Run:
             if self.optimizer is None or self.step == span.first:
                 self.optimizer = make_optimizer(t, span, self.parameters)
             losses = self.engine.next_losses(self.streams)
-            objective = ridge_penalty(by_name(self.engine, self.parameters), t.ridge, losses) if t.ridge else losses
+            objective = losses
+            for name, weight in t.ridge.items():
+                # The squared norm itself, so its gradient is 2 λ W (Knowl 2): no decoupled decay, no unsquared norm.
+                matrix = by_name(self.engine, {name: self.parameters[name]})[name]
+                objective = objective + weight * matrix.flatten(1).square().sum(1)
             if not bool(torch.isfinite(objective).all()):
                 raise self._diverged(objective, folder)
             for module in self.engine.modules:
@@ -423,17 +427,6 @@ class IterateAverage:
             for name, parts in weights.items():
                 for index, part in enumerate(parts):
                     part.copy_(self.sums[f"{name}/{index}"] / self.count)
-
-
-def ridge_penalty(parameters: Mapping[str, Tensor], ridge: Mapping[str, float], losses: Tensor) -> Tensor:
-    """losses + Σ_W λ_W ‖W‖²_F, both [seed].
-
-    parameters: name -> [seed …]. The squared norm itself is penalised, so its gradient is 2 λ W (Knowl 2): neither a
-    decoupled decay nor an unsquared norm.
-    """
-    for name, weight in ridge.items():
-        losses = losses + weight * parameters[name].flatten(1).square().sum(1)
-    return losses
 
 
 def check_names(what: str, names: Collection[str], trainable: Collection[str]) -> None:

@@ -260,10 +260,11 @@ def sample_documents(corpus: Corpus, documents: int, seed: int = 0, progress: Pr
     progress = SilentProgress() if progress is None else progress
     # (-hash, -number): the heap's first entry is the next to go.
     kept: list[tuple[int, int]] = []
-    number = 0
+    number, key = 0, seed.to_bytes(8, "big")
     with tracked(progress, "draw a sample", None, "documents"):
         for number, document in enumerate(corpus, start=1):
-            entry = (-_hash(seed, number, document.id), -number)
+            keyed = hashlib.blake2b(number.to_bytes(8, "big") + document.id.encode(), digest_size=8, key=key)
+            entry = (-int.from_bytes(keyed.digest(), "big"), -number)
             if len(kept) < documents:
                 heapq.heappush(kept, entry)
             elif entry > kept[0]:
@@ -279,11 +280,6 @@ def sample_documents(corpus: Corpus, documents: int, seed: int = 0, progress: Pr
         "sha256_of_the_whole": corpus.fingerprint(),
     }
     return Sample(Corpus(corpus.name, lambda faults: _read(corpus, drawn, faults)), provenance)
-
-
-def _hash(seed: int, number: int, identity: str) -> int:
-    data = number.to_bytes(8, "big") + identity.encode()
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8, key=seed.to_bytes(8, "big")).digest(), "big")
 
 
 def _read(corpus: Corpus, drawn: frozenset[int], faults: Faults) -> Iterator[Document]:
