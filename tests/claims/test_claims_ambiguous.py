@@ -13,7 +13,7 @@ from claims.sabotage import Untrained
 from topicscope.claims import ambiguous_words, pair_attention
 from topicscope.claims.ambiguous_words import CLAIM, Classes, cosine_gap, mean_attention, ratio, sum_rule
 from topicscope.claims.claim import Context
-from topicscope.claims.pair_attention import Cooccurrence, Sample, read_pairs
+from topicscope.claims.pair_attention import Sample, cooccurrence, read_pairs
 from topicscope.experiments import infinite_value_matrix
 from topicscope.lab import load_recipe, recipe_path
 from topicscope.probing.attention import PairTable
@@ -132,7 +132,7 @@ def make_sample(strength, seed=0):
     gram = strength * (member.astype(float) @ member.T > 0) + 0.3 * _symmetric(rng, 40)
     values, vectors = np.linalg.eigh(gram + 8 * np.eye(40))
     vectors = vectors * np.sqrt(np.maximum(values, 0))
-    meetings = Cooccurrence.of(["a"], WORDS)
+    meetings = cooccurrence(["a"], WORDS)
     return Sample(view_model(*tiny.build("bert")), (topics, topics), WORDS, pairs, meetings, meetings, vectors)
 
 

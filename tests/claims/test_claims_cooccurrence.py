@@ -16,7 +16,7 @@ from topicscope.claims.co_occurrence import (
     expected_cooccurrence,
     mean_log_attention,
 )
-from topicscope.claims.pair_attention import Cooccurrence, Sample
+from topicscope.claims.pair_attention import Sample, cooccurrence, together
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shuffled_effects
 from topicscope.experiments import finite_value_matrix, infinite_value_matrix
 from topicscope.lab import law_of, load_recipe, masking_of, recipe_path, topic_model_of
@@ -314,7 +314,7 @@ def make_sample(topic, co_occurrence=0.3, seed=0):
         weight = np.exp(0.8 * kinship[start] + 1.0 * taste[start])
         drawn.append(rng.choice(words, 12, replace=False, p=weight / weight.sum()))
         texts.append(" ".join(names[i] for i in drawn[-1]))
-    meetings = Cooccurrence.of(texts, names)
+    meetings = cooccurrence(texts, names)
     for number, text in enumerate(drawn):
         for a, b in itertools.permutations(range(len(text)), 2):
             query.append(text[a])
@@ -322,12 +322,12 @@ def make_sample(topic, co_occurrence=0.3, seed=0):
             document.append(number)
             distance.append(abs(a - b))
     query, key = np.array(query), np.array(key)
-    logs = np.log(meetings.together(query, key))
+    logs = np.log(together(meetings, query, key))
     attention = np.exp(co_occurrence * logs + topic * taste[query, key] + 0.3 * rng.normal(size=len(query)))
     ones = np.ones_like(query)
     table = (np.array(document), np.arange(len(query)), query, key, ones, np.array(distance), ones, ones)
     pairs = PairTable(*table, attention[:, None])
-    gram = topic * taste + 0.05 * np.log(meetings.counts.toarray() + 0.5)
+    gram = topic * taste + 0.05 * np.log(meetings.toarray() + 0.5)
     values, vectors = np.linalg.eigh(gram + 3 * np.eye(words))
     topics_of = Topics(model, {})
     view = view_model(*tiny.build("bert"))
@@ -360,11 +360,11 @@ def test_planted_text(topic) -> None:
 
 def test_meetings_against_a_loop() -> None:
     texts = ["A b, c. a", "B c?", "c", "d e a"]
-    found = Cooccurrence.of(texts, ["a", "b", "c"])
+    found = cooccurrence(texts, ["a", "b", "c"])
     query, key = map(np.ravel, np.indices((3, 3)))
     sets = [set("abc"), set("bc"), set("c"), set("a")]
     expected = [sum({"abc"[q], "abc"[k]} <= s for s in sets) for q, k in zip(query, key, strict=True)]
-    assert found.together(query, key).tolist() == expected
+    assert together(found, query, key).tolist() == expected
 
 
 def test_without_the_model_text_is_not_run() -> None:

@@ -68,25 +68,19 @@ def _aligned(view: ModelView, units: Sequence[Unit]) -> tuple[list[AlignedUnit],
     return list(aligned), np.array([articles[unit.document_id] for unit in aligned])
 
 
-@dataclass(frozen=True, eq=False)
-class Cooccurrence:
-    """counts [word, word]: passages that hold both words; on the diagonal those that hold the word."""
+def cooccurrence(passages: Sequence[str], words: Sequence[str]) -> sparse.csr_matrix:
+    """[word, word]: passages that hold both words; on the diagonal those that hold the word, once or more."""
+    place = {word: i for i, word in enumerate(words)}
+    rows = [{place.get(normalise_word(word.text), -1) for word in split_words(text)} - {-1} for text in passages]
+    pointers = np.cumsum([0, *map(len, rows)])
+    columns = np.fromiter((i for row in rows for i in sorted(row)), dtype=np.int64, count=int(pointers[-1]))
+    table = sparse.csr_matrix((np.ones(len(columns)), columns, pointers), shape=(len(rows), len(words)))
+    return (table.T @ table).tocsr()
 
-    counts: sparse.csr_matrix
 
-    @classmethod
-    def of(cls, passages: Sequence[str], words: Sequence[str]) -> "Cooccurrence":
-        """Count over passages, each word once a passage."""
-        place = {word: i for i, word in enumerate(words)}
-        rows = [{place.get(normalise_word(word.text), -1) for word in split_words(text)} - {-1} for text in passages]
-        pointers = np.cumsum([0, *map(len, rows)])
-        columns = np.fromiter((i for row in rows for i in sorted(row)), dtype=np.int64, count=int(pointers[-1]))
-        table = sparse.csr_matrix((np.ones(len(columns)), columns, pointers), shape=(len(rows), len(words)))
-        return cls((table.T @ table).tocsr())
-
-    def together(self, query: np.ndarray, key: np.ndarray) -> np.ndarray:
-        """float64 [pair]: passages that hold both words of each pair."""
-        return np.asarray(self.counts[query, key], dtype=np.float64).ravel()
+def together(counts: sparse.csr_matrix, query: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """float64 [pair]: passages that hold both words of each pair."""
+    return np.asarray(counts[query, key], dtype=np.float64).ravel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +96,8 @@ class Sample:
     topics: tuple[Topics, ...]
     words: tuple[str, ...]
     pairs: PairTable
-    cooccurrence: Cooccurrence
-    half: Cooccurrence
+    cooccurrence: sparse.csr_matrix
+    half: sparse.csr_matrix
     vectors: np.ndarray
 
     def membership(self, topics: Topics, threshold: float, overlap: Overlap = "drop") -> np.ndarray:
@@ -157,7 +151,7 @@ def _wikipedia(context: Context) -> Sample | None:
         if word in found:
             vectors[i] = table[found[word].token_id]
     pairs = read_pairs(view, corpus, words, sample, context.progress)
-    counts, half = (Cooccurrence.of(read, words) for read in (passages, passages[::2]))
+    counts, half = (cooccurrence(read, words) for read in (passages, passages[::2]))
     return Sample(view, topics, words, pairs, counts, half, vectors)
 
 

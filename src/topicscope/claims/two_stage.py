@@ -84,7 +84,7 @@ def _by_seed(record: RunRecord) -> list[pd.DataFrame]:
 
 
 def _separation(criterion: str | None, quantity: str, record: RunRecord) -> Row:
-    """log10 of k₂/k₁ (`topicscope.lab.stages`); where stage two never came k₂ is the last step, a lower bound."""
+    """log10 of k₂/k₁ (`topicscope.lab.find_stages`); where stage two never came k₂ is the last step, a lower bound."""
     stages = [find_stages(rows) for rows in _by_seed(record)]
     ratios = [np.log10(s.ratio) if s.separated or s.ratio > 0 else np.nan for s in stages]
     reached = all(s.stage_two_reached for s in stages)

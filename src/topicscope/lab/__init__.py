@@ -10,9 +10,15 @@ from topicscope.lab.checkpoint import (
 )
 from topicscope.lab.data import HeldOut, fixed_set, held_out, inputs_of, law_of, masking_of, topic_model_of
 from topicscope.lab.engine import CountTensors, ReducedTransformer, check_device, check_engine
-from topicscope.lab.history import attention_scores, block_means, shares_topic
+from topicscope.lab.history import (
+    SEPARATION,
+    Stages,
+    attention_scores,
+    block_means,
+    find_stages,
+    shares_topic,
+)
 from topicscope.lab.recipe import Recipe, load_recipe, make_recipe, parsed_override, put_field, read_toml, recipe_path
-from topicscope.lab.stages import SEPARATION, Stages, find_stages
 from topicscope.lab.trainer import check_names, train
 from topicscope.lab.transformer import (
     ModelConfig,

@@ -4,7 +4,7 @@ A quantity has structure from its onset on: the first measured step from which i
 uncertainties make its interval [low, high]: between two measurements nothing is known, and z has a standard error of 1.
 low: the last measured step at which z was below 2 (4 less two standard errors), 0 where it never was; high: the first
 step from which z stays at 6 or more (4 plus two), infinite where it does not. z is that within frequency bands where
-it is known. The rule on norms of `lab.stages`, as for laboratory runs, is applied to each layer beside it.
+it is known. The rule on norms of `lab.find_stages`, as for laboratory runs, is applied to each layer beside it.
 """
 
 import math
