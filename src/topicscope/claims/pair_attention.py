@@ -28,7 +28,7 @@ from topicscope.probing.hf import ModelView, load_model
 from topicscope.probing.tokens import AlignedUnit, align_units, word_token_ids
 from topicscope.progress import Progress, tracked
 from topicscope.records import RunRecord
-from topicscope.text import Corpus, Unit, load_stop_words, normalise_word, sample_units, split_words, wikipedia_sample
+from topicscope.text import Corpus, Unit, UnitReader, load_stop_words, normalise_word, split_words, wikipedia_sample
 from topicscope.topics import (
     NO_PAIR,
     CorpusPassages,
@@ -47,7 +47,7 @@ def read_pairs(view: ModelView, corpus: Corpus, words: Sequence[str], passages: 
 
     attention: of the first part of the model, A_ij · L/100 (Knowl 8), the mean over all layers and heads.
     """
-    units, articles = _aligned(view, sample_units(corpus, "passage", passages)[0])
+    units, articles = _aligned(view, UnitReader(corpus, "passage").sample(passages))
     known = frozenset(words)
     units = [replace(unit, words=tuple(word if word in known else None for word in unit.words)) for unit in units]
     reader, part = PairReader(view, units, articles, TopicLookup.without_topics(words)), view.parts[0]
@@ -259,7 +259,7 @@ def pretrained_pairs(
     read: how many passages the model reads, of `fitted`, drawn at random, that 20 topics are fitted to; threshold: θ of
     Knowl 8. `attention` has one map a layer and head, and a last one for their mean. Documents are articles.
     """
-    units, _ = sample_units(corpus, "passage", fitted)
+    units = UnitReader(corpus, "passage").sample(fitted)
     topics = fit([unit.text for unit in units], 20, sweeps=100, progress=progress)
     assignment = assign_words(topics, threshold, stop_words=load_stop_words("en"))
     aligned, articles = _aligned(view, units[:: max(1, len(units) // read)][:read])
