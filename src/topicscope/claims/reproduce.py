@@ -173,7 +173,8 @@ def reproduce(
     context = Context(seeds, quick, None, progress or SilentProgress(), tuple(models))
     if folder is None:
         return _run(chosen, context, None)
-    with growing_run(folder, REPRODUCTION, resume=resume, overwrite=overwrite, inputs=_folders(models)) as run:
+    read = [path for path in map(Path, models) if path.exists()]
+    with growing_run(folder, REPRODUCTION, resume=resume, overwrite=overwrite, inputs=read) as run:
         context = replace(context, folder=run.folder / RUNS)
         kept = {claim.id: result for claim in CLAIMS if (result := _kept(claim, context, run.folder)) is not None}
         # What is finished stays in claims.json and on the page, whether or not it is asked for again.
@@ -198,10 +199,6 @@ def _run(claims: Sequence[Claim], context: Context, folder: Path | None) -> Repr
                 write_json(folder / "claims.json", Reproduction(results).to_dict())
                 write_reproduction(folder, drawn=claim.id if fresh else None)
     return Reproduction(results)
-
-
-def _folders(models: Sequence[str]) -> list[Path]:
-    return [path for path in map(Path, models) if path.exists()]
 
 
 def _choose(ids: Sequence[str]) -> list[Claim]:

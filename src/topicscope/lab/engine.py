@@ -132,11 +132,6 @@ class ReducedTransformer(nn.Module):
         """Every matrix by name [seed …], frozen ones too; detached, sharing memory."""
         return {name: value.detach() for name, value in self.state_dict(keep_vars=True).items()}
 
-    def token_level(self, seed: int) -> TopicTransformer:
-        """The token-level model with the current weights of one seed."""
-        parameters = {name: value[seed].clone() for name, value in self.weights().items()}
-        return TopicTransformer(self.config, Start(parameters, self.frozen))
-
     def data_loss(self, counts: CountTensors, loss: Loss) -> Float[Tensor, " seed"]:
         """The data loss of each seed; seeds are independent, so `.sum().backward()` gives each its own gradient."""
         scores = self._scores() if self.by_query else None
