@@ -23,7 +23,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "topics": load_any,
     "topics file": load_topics,
     "matrix": import_matrix,
-    "vocabulary": lambda path: import_matrix(_matrix(path), path),
     "word list": load_word_list,
     "phi": load_phi,
     "npz": read_npz,
@@ -33,12 +32,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "model": lambda path: load_model(str(path)),
     "bytes": open_place,
 }
-
-
-def _matrix(beside: Path) -> Path:
-    path = beside.with_name("matrix.csv")
-    path.write_text("0.5,0.5\n")
-    return path
 
 
 @pytest.fixture(autouse=True)

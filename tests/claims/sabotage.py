@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 
 
 def answers(claim, rows):

@@ -12,9 +12,10 @@ import topicscope
 from claims.sabotage import Untrained
 from topicscope.claims import ambiguous_words, pair_attention
 from topicscope.claims.ambiguous_words import CLAIM, Classes, cosine_gap, mean_attention, ratio, sum_rule
-from topicscope.claims.context import Context
-from topicscope.claims.pair_attention import Cooccurrence, Sample, read_pairs
-from topicscope.experiments import find_recipe, infinite_value_matrix
+from topicscope.claims.claim import Context
+from topicscope.claims.pair_attention import Sample, cooccurrence, read_pairs
+from topicscope.experiments import infinite_value_matrix
+from topicscope.lab import load_recipe, recipe_path
 from topicscope.probing.attention import PairTable
 from topicscope.probing.embeddings import embedding_similarity
 from topicscope.probing.hf import view_model
@@ -48,7 +49,7 @@ def test_classes_of_words_on_a_ring() -> None:
 
 def test_an_ambiguous_words_row_is_the_sum_of_its_topics_rows() -> None:
     """Exact at N = ∞ for equally likely words; it fails where a word prefers one of its topics, and at finite N."""
-    recipe = find_recipe("ambiguous-values")
+    recipe = load_recipe(recipe_path("ambiguous-values"))
     member = TopicModel.overlapping(10, 10, 3).phi.T > 0
     exact = infinite_value_matrix(recipe)[1:, 1:]
     assert sum_rule(exact, member) < 1e-12
@@ -121,7 +122,7 @@ def make_sample(strength, seed=0):
     for word in range(8):
         member[word, (word + 1) % 4] = True
     phi = np.where(member.T, rng.uniform(1, 2, (4, 40)), 1e-6)
-    topics = Topics(TopicModel.normalised(phi, Vocabulary.of(WORDS)), {})
+    topics = Topics(TopicModel.normalised(phi, Vocabulary(tuple(WORDS))), {})
     query, key = rng.integers(0, 40, (2, 30_000))
     share = (member[query] & member[key]).any(axis=1)
     attention = np.exp(strength * share + 0.5 * rng.normal(size=30_000))
@@ -131,7 +132,7 @@ def make_sample(strength, seed=0):
     gram = strength * (member.astype(float) @ member.T > 0) + 0.3 * _symmetric(rng, 40)
     values, vectors = np.linalg.eigh(gram + 8 * np.eye(40))
     vectors = vectors * np.sqrt(np.maximum(values, 0))
-    meetings = Cooccurrence.of(["a"], WORDS)
+    meetings = cooccurrence(["a"], WORDS)
     return Sample(view_model(*tiny.build("bert")), (topics, topics), WORDS, pairs, meetings, meetings, vectors)
 
 

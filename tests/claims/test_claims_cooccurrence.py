@@ -9,17 +9,17 @@ from scipy.stats import t as student
 import tiny
 from claims.sabotage import Untrained
 from topicscope.claims import co_occurrence, pair_attention
+from topicscope.claims.claim import Context
 from topicscope.claims.co_occurrence import (
     CLAIM,
     PairRegression,
     expected_cooccurrence,
     mean_log_attention,
 )
-from topicscope.claims.context import Context
-from topicscope.claims.pair_attention import Cooccurrence, Sample
+from topicscope.claims.pair_attention import Sample, cooccurrence, together
 from topicscope.claims.partial_effect import Effect, Pairs, coverage_row, effect_row, shuffled_effects
-from topicscope.experiments import find_recipe, finite_value_matrix, infinite_value_matrix
-from topicscope.lab import law_of, masking_of, topic_model_of
+from topicscope.experiments import finite_value_matrix, infinite_value_matrix
+from topicscope.lab import law_of, load_recipe, masking_of, recipe_path, topic_model_of
 from topicscope.probing.attention import PairTable
 from topicscope.probing.hf import view_model
 from topicscope.synthetic import count_tokens
@@ -168,7 +168,7 @@ def test_runs_are_put_together_by_rubins_rules() -> None:
 
 
 def test_expected_co_occurrence_is_that_of_drawn_documents() -> None:
-    recipe = find_recipe("linked-embeddings")
+    recipe = load_recipe(recipe_path("linked-embeddings"))
     topic_model = topic_model_of(recipe)
     documents = law_of(recipe, topic_model).draw(np.random.default_rng(0), 30_000)
     first = np.cumsum(documents.lengths) - documents.lengths
@@ -217,7 +217,7 @@ class FollowsCoOccurrence(Quicker):
 
     def train(self, name, *overrides, seeds=None):
         record = super().train(name, *overrides, "training.steps=1", "training.stages=[]", seeds=seeds)
-        expected = expected_cooccurrence(find_recipe(name))
+        expected = expected_cooccurrence(load_recipe(recipe_path(name)))
         logs = np.pad(np.log(expected / np.outer(expected.sum(axis=0), expected.sum(axis=1))), ((1, 0), (1, 0)))
         rng = np.random.default_rng(0)
         matrices = []
@@ -263,7 +263,8 @@ def test_trained_models_follow_topics() -> None:
 
 def test_the_optimal_value_matrix_of_correlated_topics() -> None:
     """Its gradient vanishes in drawn documents; without links it is another matrix; its limit at N = ∞ is the same."""
-    recipes = [find_recipe("linked-attention", [f"data.linked={share}", "training.loss=squared"]) for share in (0.7, 0)]
+    overrides = ([f"data.linked={share}", "training.loss=squared"] for share in (0.7, 0))
+    recipes = [load_recipe(recipe_path("linked-attention"), changes) for changes in overrides]
     linked, plain = (finite_value_matrix(recipe) for recipe in recipes)
     assert np.abs(linked - plain).max() > 0.02 * np.abs(linked).max()
     assert np.array_equal(*(infinite_value_matrix(recipe) for recipe in recipes))
@@ -302,7 +303,7 @@ def make_sample(topic, co_occurrence=0.3, seed=0):
     owner = np.repeat(np.arange(topics), words // topics)
     phi = np.where(owner == np.arange(topics)[:, None], rng.uniform(1, 2, words), 1e-6)
     names = tuple(f"w{a}{b}" for a in "abcdefgh" for b in "abcdefghij")
-    model = TopicModel.normalised(phi, Vocabulary.of(names))
+    model = TopicModel.normalised(phi, Vocabulary(tuple(names)))
     kinship = rng.normal(size=(words, words))
     kinship += kinship.T
     taste = owner[:, None] == owner
@@ -313,7 +314,7 @@ def make_sample(topic, co_occurrence=0.3, seed=0):
         weight = np.exp(0.8 * kinship[start] + 1.0 * taste[start])
         drawn.append(rng.choice(words, 12, replace=False, p=weight / weight.sum()))
         texts.append(" ".join(names[i] for i in drawn[-1]))
-    meetings = Cooccurrence.of(texts, names)
+    meetings = cooccurrence(texts, names)
     for number, text in enumerate(drawn):
         for a, b in itertools.permutations(range(len(text)), 2):
             query.append(text[a])
@@ -321,12 +322,12 @@ def make_sample(topic, co_occurrence=0.3, seed=0):
             document.append(number)
             distance.append(abs(a - b))
     query, key = np.array(query), np.array(key)
-    logs = np.log(meetings.together(query, key))
+    logs = np.log(together(meetings, query, key))
     attention = np.exp(co_occurrence * logs + topic * taste[query, key] + 0.3 * rng.normal(size=len(query)))
     ones = np.ones_like(query)
     table = (np.array(document), np.arange(len(query)), query, key, ones, np.array(distance), ones, ones)
     pairs = PairTable(*table, attention[:, None])
-    gram = topic * taste + 0.05 * np.log(meetings.counts.toarray() + 0.5)
+    gram = topic * taste + 0.05 * np.log(meetings.toarray() + 0.5)
     values, vectors = np.linalg.eigh(gram + 3 * np.eye(words))
     topics_of = Topics(model, {})
     view = view_model(*tiny.build("bert"))
@@ -359,11 +360,11 @@ def test_planted_text(topic) -> None:
 
 def test_meetings_against_a_loop() -> None:
     texts = ["A b, c. a", "B c?", "c", "d e a"]
-    found = Cooccurrence.of(texts, ["a", "b", "c"])
+    found = cooccurrence(texts, ["a", "b", "c"])
     query, key = map(np.ravel, np.indices((3, 3)))
     sets = [set("abc"), set("bc"), set("c"), set("a")]
     expected = [sum({"abc"[q], "abc"[k]} <= s for s in sets) for q, k in zip(query, key, strict=True)]
-    assert found.together(query, key).tolist() == expected
+    assert together(found, query, key).tolist() == expected
 
 
 def test_without_the_model_text_is_not_run() -> None:

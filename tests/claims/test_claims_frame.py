@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 from topicscope.claims import CLAIMS
-from topicscope.claims.claim import Claim, above, below, exact_row, measured_row, near, not_run_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, above, below, exact_row, measured_row, near, not_run_row
 from topicscope.errors import InputError
-from topicscope.experiments import recipe_path
+from topicscope.lab import recipe_path
 from topicscope.records import read_npz
 
 frame = import_module("topicscope.claims.reproduce")

@@ -5,7 +5,7 @@ import pytest
 
 from claims.sabotage import Shuffled, Untrained
 from topicscope.claims import joint_training as claim
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 from topicscope.claims.pair_attention import attention_of, losses_of
 from topicscope.topics import PairClass
 

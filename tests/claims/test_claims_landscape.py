@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from claims.sabotage import answers
 from topicscope.claims import landscape
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 from topicscope.synthetic import Setting
 from topicscope.theory import topicwise_attention_optimum
 

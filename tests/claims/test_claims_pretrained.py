@@ -13,7 +13,7 @@ import torch
 
 import tiny
 from topicscope.claims import ClaimResult, pretrained_table, reproduce
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 from topicscope.claims.pretrained_table import ProbeSettings, Size, TableRecipe, rows_without, table_recipe
 from topicscope.claims.reproduce import Reproduction, claim_key
 from topicscope.cli import run
@@ -50,7 +50,7 @@ def topics(words=NAMES) -> Topics:
     phi = np.zeros((T, T * v))
     for t in range(T):
         phi[t, t * v : (t + 1) * v] = np.arange(v, 0, -1) / (v * (v + 1) / 2)
-    return Topics(TopicModel(phi, np.full(T, 0.1), Vocabulary.of(words)), {})
+    return Topics(TopicModel(phi, np.full(T, 0.1), Vocabulary(tuple(words))), {})
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def test_the_recipe_names_the_paper_s_models() -> None:
     assert quick.bert.model_copy(update={"steps": full.bert.steps}) == full.bert
     assert quick.size.units < full.size.units
     named = [source.name for source in sources_of(["paper", "small-bert", "minilm", "minilm"]) if source is not None]
-    assert named == [model.hub for model in paper_models()] + ["minilm"]
+    assert named == [model.name for model in paper_models()] + ["minilm"]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from claims.sabotage import Shuffled, Untrained, answers
 from topicscope.claims import theory_holds, value_block
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 from topicscope.theory import THEOREMS, moments
 
 

@@ -11,9 +11,8 @@ import tiny
 from claims.sabotage import Shuffled, Untrained
 from topicscope.claims import pair_attention
 from topicscope.claims import topicwise_assumption as claim
-from topicscope.claims.claim import exact_row
-from topicscope.claims.context import Context
-from topicscope.claims.pair_attention import PairSettings, attention_of, pair_tables, pretrained_pairs
+from topicscope.claims.claim import Context, exact_row
+from topicscope.claims.pair_attention import attention_of, pair_tables, pretrained_pairs
 from topicscope.claims.topicwise_assumption import by_topic, by_word, explained_share, shuffled
 from topicscope.errors import InputError
 from topicscope.probing.attention import PairTable
@@ -244,12 +243,11 @@ def test_pairs_of_a_pretrained_model_are_those_of_a_loop(monkeypatch) -> None:
     texts = [" ".join(rng.choice(WORDS[name], rng.integers(6, 20))) for name in ("water", "war") for _ in range(30)]
     texts += [" ".join([*rng.choice(WORDS["water"], 5), *rng.choice(WORDS["war"], 5)]) for _ in range(20)]
     model, tokenizer = tiny.build("bert")
-    settings = PairSettings(threshold=0.5, fitted=80, read=80)
     names = [word for topic in WORDS.values() for word in topic]
-    planted_topics = TopicModel.normalised(np.kron(np.eye(2), np.ones((1, 5))), Vocabulary.of(names))
+    planted_topics = TopicModel.normalised(np.kron(np.eye(2), np.ones((1, 5))), Vocabulary(tuple(names)))
     monkeypatch.setattr(pair_attention, "fit", lambda texts, topics, **options: planted_topics)
     corpus = corpus_from([(f"d{i // 2}", text) for i, text in enumerate(texts)])
-    pairs = pretrained_pairs(view_model(model, tokenizer), corpus, settings, SilentProgress())
+    pairs = pretrained_pairs(view_model(model, tokenizer), corpus, SilentProgress(), read=80, fitted=80, threshold=0.5)
     model.eval().set_attn_implementation("eager")
     found = {}
     for text in texts:

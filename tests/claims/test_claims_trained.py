@@ -8,7 +8,7 @@ import pytest
 from claims.sabotage import Shuffled, Untrained, answers
 from topicscope.claims import attention_order, embedding_block, two_stage
 from topicscope.claims.attention_order import BLOCK, DIAGONAL, FREE, free_attention_rows, topicwise_run
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 from topicscope.claims.pair_attention import losses_of
 from topicscope.synthetic import Setting
 from topicscope.theory import topicwise_attention_loss, topicwise_attention_optimum

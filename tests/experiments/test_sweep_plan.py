@@ -12,8 +12,7 @@ from scipy import stats
 from experiments.small_sweeps import TINY, write
 from topicscope.errors import InputError
 from topicscope.experiments import load_spec, make_plan, make_spec
-from topicscope.experiments.sweep_config import Draw, SweepSpec
-from topicscope.experiments.sweep_plan import draws, settings
+from topicscope.experiments.sweep_spec import Draw, SweepSpec, draws, settings
 
 
 def spec_of(**document: Any) -> SweepSpec:
@@ -137,7 +136,7 @@ def test_a_closed_form_larger_than_memory(monkeypatch: pytest.MonkeyPatch) -> No
     def full(*_: object) -> None:
         raise MemoryError("7 TiB")
 
-    monkeypatch.setattr("topicscope.experiments.sweep_plan.resolve", full)
+    monkeypatch.setattr("topicscope.experiments.sweep_spec.resolve", full)
     with pytest.raises(InputError, match="not enough memory: 7 TiB"):
         make_plan(spec_of(grid={"references.W_V": ["finite-n"]}))
 

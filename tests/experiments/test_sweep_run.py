@@ -45,7 +45,7 @@ def test_each_row_is_a_direct_training_of_that_recipe(tmp_path: Path) -> None:
     for _, row in table.iterrows():
         values = [f"{name}={row[name]}" for name in result.swept]
         recipe = load_recipe(tmp_path / "spec" / "tiny.toml", values)
-        record = train(recipe, seeds=2, references=resolve(recipe, recipe.references))
+        record = train(recipe, seeds=2, references=resolve(recipe)[1])
         final = record.final
         for name in set(final) - {"seed", "step"}:
             np.testing.assert_equal(row[name], np.mean(final[name]))

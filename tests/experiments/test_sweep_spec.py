@@ -10,7 +10,7 @@ import pytest
 from experiments.small_sweeps import write
 from topicscope.errors import InputError
 from topicscope.experiments import changed, load_spec, make_plan, make_spec
-from topicscope.experiments.sweep_config import check_field
+from topicscope.experiments.sweep_spec import check_field
 
 GRID = {"training.steps": [1, 2]}
 DRAWN = {"training.learning_rate": {"low": 0.1, "high": 1.0}}

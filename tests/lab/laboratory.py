@@ -14,7 +14,7 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 def run(name, *overrides, seeds=3):
     """Train a recipe of the repository, changed by overrides; closed forms are handed in as the command line does."""
     recipe = load_recipe(RECIPES / f"{name}.toml", overrides)
-    arrays, references = resolve(recipe, recipe.arrays), resolve(recipe, recipe.references)
+    arrays, references = resolve(recipe)
     return train(recipe, seeds=seeds, arrays=arrays, references=references)
 
 

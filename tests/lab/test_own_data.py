@@ -144,7 +144,7 @@ def test_any_phi_trains_to_the_optimum_of_its_own_topics(tmp_path) -> None:
         "references": {"W_V": "theorem-2"},
     }
     chosen = make_recipe(tables, folder=tmp_path)
-    record = train(chosen, references=resolve(chosen, chosen.references))
+    record = train(chosen, references=resolve(chosen)[1])
     second = (np.ones((3, 3)) + np.eye(3)) / 12  # two of three topics, half each
     assert record.final.loss[0] == pytest.approx(1 - np.trace(PHI.T @ second @ PHI), abs=1e-6)
     assert record.final.W_V_distance[0] < 0.01 * np.linalg.norm(record.weights["W_V"][0])
@@ -234,5 +234,6 @@ def test_what_excludes_itself_is_refused(tmp_path) -> None:
 def test_closed_forms_that_do_not_hold_for_a_phi_are_refused(tmp_path, parameter, form) -> None:
     dependent = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.25, 0.5, 0.25]])
     np.save(tmp_path / "phi.npy", dependent)
+    own = recipe({"phi": "phi.npy", "topics_per_document": 2, "length": 9}, tmp_path)
     with pytest.raises(InputError, match=f"no closed form {form}"):
-        resolve(recipe({"phi": "phi.npy", "topics_per_document": 2, "length": 9}, tmp_path), {parameter: form})
+        resolve(own.model_copy(update={"references": {parameter: form}}))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from topicscope.errors import InputError
 from topicscope.lab import (
     CountTensors,
     ModelConfig,
-    NotReducibleError,
     ReducedTransformer,
     TopicTransformer,
     start,
@@ -146,7 +146,7 @@ def test_a_document_with_nothing_to_attend_predicts_the_bias() -> None:
 def test_what_counts_cannot_hold_is_refused_with_the_reason(change, reason) -> None:
     config = ModelConfig(**change)
     assert reason in (why_not_reduced(config) or "")
-    with pytest.raises(NotReducibleError, match=reason):
+    with pytest.raises(InputError, match=reason):
         ReducedTransformer(config, [start(config, 13)])
     assert why_not_reduced(ModelConfig()) is None
 
@@ -164,7 +164,7 @@ def test_a_seed_trains_alone_as_it_does_in_the_stack() -> None:
             data = CountTensors.of([counts[s] for s in chosen], torch.float64)
             model.data_loss(data, "cross-entropy").sum().backward()
             optimiser.step()
-        ends.append(model.token_level(chosen.index(1)).weights())
+        ends.append({name: value[chosen.index(1)] for name, value in model.weights().items()})
     assert not torch.equal(ends[0]["W_K"], starts[1].parameters["W_K"])
     for name in ends[0]:
         torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-12, atol=1e-14)

@@ -14,7 +14,7 @@ from monitoring.small_runs import STEPS, THEMES, batches, documents, loop, maske
 from topicscope import TopicStructureMonitor
 from topicscope.errors import InputError, UnsupportedModelError
 from topicscope.monitoring import monitor as session_module
-from topicscope.monitoring.isolation import preserve_state, unwrap_model
+from topicscope.monitoring.measurement import preserve_state, unwrap_model
 from topicscope.monitoring.schedule import grid
 from topicscope.probing.hf import live_view
 

@@ -8,22 +8,23 @@ import pytest
 
 from topicscope.errors import InputError
 from topicscope.monitoring import MonitorHistory, find_stages
-from topicscope.monitoring.history import HISTORY_FILE, HistoryWriter
+from topicscope.monitoring.history import HISTORY_FILE, append_line
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-def begin(writer, start=0):
-    writer.write("run", {"schema_version": 1, "start_step": start, "model": {"name": "m"}})
+def begin(path, start=0):
+    append_line(path, "run", {"schema_version": 1, "start_step": start, "model": {"name": "m"}})
 
 
-def measured(writer, step, *, embedding=0.0, ov=0.0, attention=0.0, weights=(1.0, 1.0, 1.0), kind="bert"):
+def measured(path, step, *, embedding=0.0, ov=0.0, attention=0.0, weights=(1.0, 1.0, 1.0), kind="bert"):
     layer = {"part": "encoder", "layer": 0, "attention_ratio": 1 + attention / 100, "attention_ratio_se": 0.01}
     layer |= {"attention_z": attention, "attention_z_banded": attention, "ov_z": ov, "ov_z_banded": None}
     for name, change in zip(("W_V", "W_K", "W_Q"), weights, strict=True):
         layer |= {f"{name}_norm": 10.0, f"{name}_change": change}
     rows = [{"kind": kind, "z": embedding, "z_banded": None, "difference": 0.1} for kind in ("cosine", "dot")]
-    writer.write(
+    append_line(
+        path,
         "measurement",
         {"step": step, "seconds": 0.1, "documents": 9, "units": 20, "embeddings": rows, "layers": [layer]},
     )
@@ -31,10 +32,10 @@ def measured(writer, step, *, embedding=0.0, ov=0.0, attention=0.0, weights=(1.0
 
 def history(tmp_path, curves):
     """curves: step -> keywords of `measured`."""
-    writer = HistoryWriter(tmp_path / HISTORY_FILE)
-    begin(writer)
+    path = tmp_path / HISTORY_FILE
+    begin(path)
     for step in STEPS:
-        measured(writer, step, **curves(step))
+        measured(path, step, **curves(step))
     return MonitorHistory.load(tmp_path)
 
 
@@ -50,32 +51,30 @@ def test_lines_come_back(tmp_path):
 
 def test_a_killed_writer_costs_one_line_and_the_next_one_is_whole(tmp_path):
     path = tmp_path / HISTORY_FILE
-    writer = HistoryWriter(path)
-    begin(writer)
-    measured(writer, 0)
+    begin(path)
+    measured(path, 0)
     with path.open("a") as stream:
         stream.write('{"kind": "measurement", "step": 1, "lay')
-    again = HistoryWriter(path)
-    begin(again, start=0 + 1)
-    measured(again, 2)
+    begin(path, start=0 + 1)
+    measured(path, 2)
     found = MonitorHistory.load(path)
     assert list(found.measurements["step"]) == [0, 2]
     assert found.left_out == {"superseded": 0, "damaged_lines": 1}
 
 
 def test_a_resumed_run_supersedes_what_came_after_its_checkpoint(tmp_path):
-    writer = HistoryWriter(tmp_path / HISTORY_FILE)
-    begin(writer)
+    path = tmp_path / HISTORY_FILE
+    begin(path)
     for step in (0, 1, 2, 4):
-        measured(writer, step, embedding=1.0)
-    begin(writer, start=2)
-    measured(writer, 4, embedding=7.0)
+        measured(path, step, embedding=1.0)
+    begin(path, start=2)
+    measured(path, 4, embedding=7.0)
     found = MonitorHistory.load(tmp_path)
     assert list(found.measurements["step"]) == [0, 1, 2, 4]
     assert found.embeddings["z"].max() == 7.0
     assert found.left_out["superseded"] == 1
-    begin(writer)  # a new run from the start
-    measured(writer, 0)
+    begin(path)  # a new run from the start
+    measured(path, 0)
     found = MonitorHistory.load(tmp_path)
     assert list(found.measurements["step"]) == [0]
     assert found.left_out["superseded"] == 5

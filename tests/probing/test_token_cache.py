@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tiny
+from text.text_files import sample_units
 from topicscope.errors import InputError, RunError
 from topicscope.probing import ProbeConfig
 from topicscope.probing.tokens import TokenCache, align_units, cache_key, tokens_of
@@ -15,7 +16,7 @@ from topicscope.probing.tokens import cache as token_cache
 from topicscope.probing.tokens import cache as tokenise
 from topicscope.probing.tokens.cache import prune
 from topicscope.progress import SilentProgress
-from topicscope.text import Corpus, Word, corpus_from, sample_units, split_words
+from topicscope.text import Corpus, Word, corpus_from, split_words
 
 DOCUMENTS = [
     ("ä/1", "The river flows. The king of the castle and his army are here."),

@@ -218,8 +218,6 @@ def test_matrices_of_npy(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", np.ones((2, 4)))
     np.save(tmp_path / "cube.npy", np.ones((2, 2, 2)))
     np.save(tmp_path / "text.npy", np.array(["a", "b"]))
-    (tmp_path / "words.txt").write_text("a\nb\nc\n")
-    refused(lambda: import_matrix(tmp_path / "m.npy", tmp_path / "words.txt"), "matrix and words do not fit")
     refused(lambda: load_phi(tmp_path / "cube.npy"), "no matrix")
     with pytest.raises(InputError, match="no numbers"):
         load_phi(tmp_path / "text.npy")

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from topicscope.errors import InputError
 from topicscope.records import write_npz
-from topicscope.synthetic import DocumentLaw, Documents, MaskedBatch, Masking, Setting
+from topicscope.synthetic import DocumentLaw, Documents, MaskedBatch, Masking
 from topicscope.synthetic.masking import first_selected
 from topicscope.topics import TopicModel
 
@@ -143,9 +143,7 @@ def test_a_saved_set_comes_back_and_a_broken_one_is_refused(tmp_path) -> None:
             MaskedBatch.load(tmp_path / f"{name}.npz")
 
 
-def test_rates_come_from_a_setting_and_impossible_ones_are_refused() -> None:
-    setting = Setting(3, 4, 2, 0.15, 0.1, 0.2, weighting="token")
-    assert Masking.of(setting, specials=True) == Masking(0.15, 0.1, 0.2, "token", specials=True)
+def test_impossible_rates_are_refused() -> None:
     for bad in ((0.0, 0.1, 0.1), (0.15, 0.6, 0.4), (1.0, 0.1, 0.1), (0.15, -0.1, 0.1)):
         with pytest.raises(InputError):
             Masking(*bad)

@@ -103,7 +103,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def topic_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("topics")
     phi = np.array([[0.5, 0.25, 0.25], [0.125, 0.125, 0.75]])
-    save_topics(folder / "topics.npz", Topics(TopicModel(phi, np.ones(2), Vocabulary.of(["a", "b", "c"])), {}))
+    save_topics(folder / "topics.npz", Topics(TopicModel(phi, np.ones(2), Vocabulary(("a", "b", "c"))), {}))
     np.savez(folder / "other.npz", matrix=phi, words=np.array(["a", "b", "c"]))
     np.savez_compressed(folder / "packed.npz", phi=phi, vocabulary=np.array(["a", "b", "c"]))
     np.save(folder / "matrix.npy", phi)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.records import cache_folder
-from topicscope.text import Document, open_corpus, split_words, wikipedia, wikipedia_sample
-from topicscope.text.mediawiki import Namespaces, strip_wikitext
+from topicscope.text import Document, mediawiki, open_corpus, split_words, wikipedia_sample
+from topicscope.text.mediawiki import Namespaces, articles, read_sample, sample_dump, strip_wikitext
 from topicscope.text.source import Faults
-from topicscope.text.wikipedia import articles, read_sample, sample_dump
 
 SITE = """<siteinfo><namespaces><namespace key="0" /><namespace key="6">Datei</namespace>
 <namespace key="14">Kategorie</namespace></namespaces></siteinfo>"""
@@ -167,13 +166,13 @@ LEFTOVERS = re.compile(
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, wikipedia.Articles]:
+def sample(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, mediawiki.Articles]:
     """(cache folder, articles) of the sample, stripped once."""
     cache = tmp_path_factory.mktemp("cache")
     return cache, articles(sample_dump(), cache)
 
 
-def test_the_sample_is_what_was_counted_by_other_means(sample: tuple[Path, wikipedia.Articles]) -> None:
+def test_the_sample_is_what_was_counted_by_other_means(sample: tuple[Path, mediawiki.Articles]) -> None:
     documents, skipped = sample[1]
     # Read by mwxml, the dump has 106 articles; a prototype found 3,919 paragraphs of 40 words, 373k words in them.
     assert (len(documents), skipped) == (106, {"redirect": 100})
@@ -187,7 +186,7 @@ def test_the_sample_is_what_was_counted_by_other_means(sample: tuple[Path, wikip
     )
 
 
-def test_the_sample_reads_as_prose(sample: tuple[Path, wikipedia.Articles]) -> None:
+def test_the_sample_reads_as_prose(sample: tuple[Path, mediawiki.Articles]) -> None:
     documents, _ = sample[1]
     # The one article that is nothing but a list.
     assert [d.id for d in documents if not d.text] == ["List of anthropologists"]
@@ -202,15 +201,15 @@ def test_the_sample_reads_as_prose(sample: tuple[Path, wikipedia.Articles]) -> N
 
 
 def test_the_cache_gives_what_the_dump_gave(
-    sample: tuple[Path, wikipedia.Articles], monkeypatch: pytest.MonkeyPatch
+    sample: tuple[Path, mediawiki.Articles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache, fresh = sample
-    monkeypatch.setattr(wikipedia, "_strip", lambda dump: pytest.fail("stripped again"))
+    monkeypatch.setattr(mediawiki, "read_dump", lambda *_: pytest.fail("stripped again"))
     assert articles(sample_dump(), cache) == fresh
 
 
 def test_the_named_corpus_is_the_sample(
-    sample: tuple[Path, wikipedia.Articles], monkeypatch: pytest.MonkeyPatch
+    sample: tuple[Path, mediawiki.Articles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOPICSCOPE_CACHE", str(sample[0]))
     corpus = open_corpus("wikipedia-sample")
@@ -250,7 +249,7 @@ def test_another_dump_or_stripper_has_another_cache(
     tmp_path: Path, small_dump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     articles(small_dump, tmp_path / "cache")
-    monkeypatch.setattr(wikipedia, "STRIPPER_VERSION", 99)
+    monkeypatch.setattr(mediawiki, "STRIPPER_VERSION", 99)
     articles(small_dump, tmp_path / "cache")
     assert len(list((tmp_path / "cache").iterdir())) == 2
 

@@ -3,9 +3,12 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from topicscope.text import Unit, UnitCounts, UnitReader
 
 TEXTS = ["The first text.", "Zweiter, mit Ümlaut und 漢字.", 'Third "quoted"\ttext, with a comma.']
 TABLE_TEXTS = [*TEXTS[:2], "Third\nwith a line break."]
@@ -53,3 +56,13 @@ def sample_file(folder: Path, kind: str, compression: str) -> tuple[Path, list[s
 
 
 KINDS = ["txt", "jsonl", "ndjson", "json", "csv", "tsv", "parquet", "xml"]
+
+
+def sample_units(
+    corpus: Any, unit: Any, max_units: int | None = None, seed: int = 0, **options: Any
+) -> tuple[list[Unit], UnitCounts]:
+    """All units of a corpus, or a sample of them, in memory, with what was counted."""
+    reader = UnitReader(corpus, unit, **options)
+    units = list(reader.units()) if max_units is None else reader.sample(max_units, seed)
+    reader.counts.documents_kept = len({unit.document_id for unit in units})
+    return units, reader.counts

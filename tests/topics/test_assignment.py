@@ -24,7 +24,7 @@ from topicscope.topics.assignment import FEW_WORDS
 
 def model_of(weights: object, words: list[str] | None = None) -> TopicModel:
     matrix = np.array(weights, dtype=float)
-    return TopicModel.normalised(matrix, Vocabulary.of(words or [f"w{i}" for i in range(matrix.shape[1])]))
+    return TopicModel.normalised(matrix, Vocabulary(tuple(words or [f"w{i}" for i in range(matrix.shape[1])])))
 
 
 def random_model(num_topics: int, num_words: int, seed: int = 0) -> TopicModel:

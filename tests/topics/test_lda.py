@@ -82,7 +82,7 @@ def test_phi_and_alpha_are_those_of_the_sampler_counted_by_hand() -> None:
     counts = np.zeros((6, len(topics.model.vocabulary)), dtype=int)
     for document in sampler.docs:
         for word, topic in zip(document.words, document.topics, strict=True):
-            index = topics.model.vocabulary.index(sampler.vocabs[word])
+            index = topics.model.vocabulary.words.index(sampler.vocabs[word])
             assert index is not None
             counts[topic, index] += 1
     expected = (counts + 0.01) / (counts + 0.01).sum(axis=1, keepdims=True)
@@ -101,7 +101,7 @@ def test_symptom_20_phi_is_float64_finite_and_distinct_at_120_topics() -> None:
 
 
 def test_symptom_20_nan_and_duplicate_topics_are_errors() -> None:
-    vocabulary = Vocabulary.of(["a", "b"])
+    vocabulary = Vocabulary(("a", "b"))
     twins = TopicModel(np.array([[0.2, 0.8], [0.5, 0.5], [0.2, 0.8]]), np.ones(3), vocabulary)
     with pytest.raises(InputError, match="topics 0 and 2") as caught:
         Topics(twins, {})
@@ -158,7 +158,7 @@ def test_symptom_19_every_known_word_is_served_by_the_topic_word_matrix() -> Non
     every = assign_words(topics, 1.0, stop_words=(), overlap="keep")
     assert every.membership(known).all()
     for k, words in enumerate(topics.top_words(20)):
-        columns = [topics.model.vocabulary.index(word) for word in words]
+        columns = [topics.model.vocabulary.words.index(word) for word in words]
         assert list(topics.model.phi[k, columns]) == sorted(topics.model.phi[k], reverse=True)[:20]
 
 

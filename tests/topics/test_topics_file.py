@@ -31,7 +31,7 @@ from topicscope.topics.imported import import_matrix, load_word_list
 def topics() -> Topics:
     draw = np.random.default_rng(0)
     weights = draw.gamma(0.1, size=(7, 50)) + 1e-9
-    words = Vocabulary.of([f"wörd{i}" for i in range(50)])
+    words = Vocabulary(tuple(f"wörd{i}" for i in range(50)))
     model = TopicModel(weights / weights.sum(axis=1, keepdims=True), draw.uniform(0.01, 1, 7), words)
     return Topics(model, {"engine": "made", "sweeps": 3, "corpus": None, "nested": {"ö": [1.5, True]}})
 
@@ -173,22 +173,10 @@ def test_import_of_a_csv(tmp_path: Path, text: str, labels: tuple[str, ...] | No
         assert topics.labels == labels
 
 
-def test_import_with_words_of_their_own_file(tmp_path: Path) -> None:
-    words = tmp_path / "words.txt"
-    words.write_text("x\ny\nz\n")
+def test_a_matrix_without_words_is_no_topics(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", MATRIX)
-    np.savez(tmp_path / "m.npz", matrix=MATRIX)
-    (tmp_path / "m.csv").write_text("1,3,0\n2,2,4\n")
-    for name in ("m.npy", "m.npz", "m.csv"):
-        topics = import_matrix(tmp_path / name, words)
-        np.testing.assert_array_equal(topics.model.phi, ROWS)
-        assert topics.provenance["vocabulary_file"] == "words.txt"
     with pytest.raises(InputError, match="no array vocabulary or words"):
         load_any(tmp_path / "m.npy")
-    words.write_text("x\n\ny\n")
-    with pytest.raises(InputError, match="blank line") as caught:
-        import_matrix(tmp_path / "m.npy", words)
-    assert str(caught.value.where).endswith("words.txt:2")
 
 
 def test_words_that_are_equal_once_normalised_are_added_up_and_counted(tmp_path: Path) -> None:

@@ -15,8 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from topicscope.claims.attention_order import LARGER
-from topicscope.claims.claim import Claim, Criterion, Row, above, below, exact_row, measured_row, near, not_run_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import (
+    Claim,
+    Context,
+    Criterion,
+    Row,
+    above,
+    below,
+    exact_row,
+    measured_row,
+    near,
+    not_run_row,
+)
 from topicscope.claims.pair_attention import (
     NOT_HERE,
     Sample,

@@ -9,8 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from topicscope.claims.claim import Claim, Criterion, Row, above, exact_row, measured_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Criterion, Row, above, exact_row, measured_row
 from topicscope.claims.pair_attention import losses_of
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting
@@ -43,7 +42,15 @@ LARGER = 0.1
 def measure(value: Value, context: Context) -> list[Row]:
     """Trained attention, then the exact optimum of the topic-wise weights, and how near free attention comes to it."""
     free = free_attention_rows(context, value)
-    return [*trained_rows(value, context), *optimum_rows(value), *free, reported_share(value)]
+    # Every query's attention sums to 1; the rest of the pairs, with START, would hold the rest of attention.
+    reported = sum(count * PRINTED_MEANS[value][name] for name, count in _RELEASED_PAIRS.items())
+    share = exact_row(
+        None,
+        "share of attention in the pairs that Knowl 9 reports (1 = all)",
+        reported / _RELEASED_QUERIES,
+        share_of_pairs=sum(_RELEASED_PAIRS.values()) / _RELEASED_ALL,
+    )
+    return [*trained_rows(value, context), *optimum_rows(value), *free, share]
 
 
 def trained_rows(value: Value, context: Context) -> list[Row]:
@@ -137,20 +144,6 @@ def bound_row(name: str, value: float, lower: float | None, upper: float | None)
     """An optimum beside the bounds that a theorem puts on it; judged by `BOUNDS`."""
     low, high = ("-" if bound is None else f"{bound:.4g}" for bound in (lower, upper))
     return exact_row("bounds", f"{name} in ({low}, {high})", value, lower=lower, upper=upper)
-
-
-def reported_share(value: Value) -> Row:
-    """The share of all attention that the printed averages account for: every query's attention sums to 1.
-
-    The row has the share of pairs that they average over, too: the rest, with START, would hold the rest of attention.
-    """
-    reported = sum(count * PRINTED_MEANS[value][name] for name, count in _RELEASED_PAIRS.items())
-    return exact_row(
-        None,
-        "share of attention in the pairs that Knowl 9 reports (1 = all)",
-        reported / _RELEASED_QUERIES,
-        share_of_pairs=sum(_RELEASED_PAIRS.values()) / _RELEASED_ALL,
-    )
 
 
 def free_attention_rows(context: Context, value: Value) -> list[Row]:

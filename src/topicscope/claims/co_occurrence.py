@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 from scipy.special import logsumexp
 
-from topicscope.claims.claim import Claim, Criterion, Row, above, exact_row, not_run_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Criterion, Row, above, exact_row, not_run_row
 from topicscope.claims.pair_attention import (
     NOT_HERE,
-    Cooccurrence,
     Sample,
     demo_inputs,
+    together,
     unit_vectors,
     wikipedia,
     word_scores,
@@ -212,16 +212,16 @@ def attention_regression(sample: Sample, topics: Topics) -> tuple[PairRegression
     pairs = Pairs(code // size, code % size)
     names = pairs.names
     # What was read is part of what was counted, so that no logarithm of 0 is taken.
-    log_counts = np.log(sample.cooccurrence.together(names[pairs.query], names[pairs.key]))
+    log_counts = np.log(together(sample.cooccurrence, names[pairs.query], names[pairs.key]))
     return PairRegression(pairs, response, (log_counts,), member[names]), distance
 
 
-def embedding_regression(sample: Sample, cooccurrence: Cooccurrence, topics: Topics) -> PairRegression:
+def embedding_regression(sample: Sample, cooccurrence: sparse.csr_matrix, topics: Topics) -> PairRegression:
     """Cosine of every pair of words with a topic; passages of both, plus one half, and whether there is none at all."""
     member = sample.membership(topics, THRESHOLD)
     words, unit = unit_vectors(sample.vectors, member)
     query, key = np.nonzero(~np.eye(len(words), dtype=bool))
-    counts = cooccurrence.together(words[query], words[key])
+    counts = together(cooccurrence, words[query], words[key])
     controls = np.log(counts + 0.5), (counts == 0).astype(np.float64)
     return PairRegression(Pairs(query, key), (unit @ unit.T)[query, key], controls, member[words])
 

@@ -4,8 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from topicscope.claims.claim import Claim, Row, above, below, entry_means, exact_row, measured_row, near, setting_of
-from topicscope.claims.context import Context
+from topicscope.claims.claim import (
+    Claim,
+    Context,
+    Row,
+    above,
+    below,
+    entry_means,
+    exact_row,
+    measured_row,
+    near,
+    setting_of,
+)
 from topicscope.theory import embedding_conditions, embedding_loss, embedding_optimum
 
 # The paper's heat maps: both losses, SGD and Adam, three learning rates.

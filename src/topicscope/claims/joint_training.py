@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from topicscope.claims.attention_order import LARGER, SETTING
-from topicscope.claims.claim import Claim, Row, above, below, measured_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Row, above, below, measured_row
 from topicscope.claims.pair_attention import Documents, attention_of, losses_of
 from topicscope.records import RunRecord
 from topicscope.theory import bayes_loss

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from topicscope.claims.claim import Claim, Criterion, Row, above, below, exact_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Criterion, Row, above, below, exact_row
 from topicscope.progress import tracked
 from topicscope.synthetic import Setting
 from topicscope.theory import Value, attention_landscape, topicwise_attention_loss, topicwise_attention_optimum

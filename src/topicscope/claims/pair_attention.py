@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Context
 from topicscope.demo import INSTALL, minilm_folder
 from topicscope.errors import InputError
 from topicscope.experiments import demo_versions
@@ -28,7 +28,7 @@ from topicscope.probing.hf import ModelView, load_model
 from topicscope.probing.tokens import AlignedUnit, align_units, word_token_ids
 from topicscope.progress import Progress, tracked
 from topicscope.records import RunRecord
-from topicscope.text import Corpus, Unit, load_stop_words, normalise_word, sample_units, split_words, wikipedia_sample
+from topicscope.text import Corpus, Unit, UnitReader, load_stop_words, normalise_word, split_words, wikipedia_sample
 from topicscope.topics import (
     NO_PAIR,
     CorpusPassages,
@@ -42,14 +42,12 @@ from topicscope.topics import (
 )
 
 
-def read_pairs(
-    view: ModelView, corpus: Corpus, words: Sequence[str], passages: int, progress: Progress, seed: int = 0
-) -> PairTable:
+def read_pairs(view: ModelView, corpus: Corpus, words: Sequence[str], passages: int, progress: Progress) -> PairTable:
     """Every pair of these words in a sample of passages, whatever topics they have; query and key are indices of them.
 
     attention: of the first part of the model, A_ij · L/100 (Knowl 8), the mean over all layers and heads.
     """
-    units, articles = _aligned(view, sample_units(corpus, "passage", passages, seed)[0])
+    units, articles = _aligned(view, UnitReader(corpus, "passage").sample(passages))
     known = frozenset(words)
     units = [replace(unit, words=tuple(word if word in known else None for word in unit.words)) for unit in units]
     reader, part = PairReader(view, units, articles, TopicLookup.without_topics(words)), view.parts[0]
@@ -70,25 +68,19 @@ def _aligned(view: ModelView, units: Sequence[Unit]) -> tuple[list[AlignedUnit],
     return list(aligned), np.array([articles[unit.document_id] for unit in aligned])
 
 
-@dataclass(frozen=True, eq=False)
-class Cooccurrence:
-    """counts [word, word]: passages that hold both words; on the diagonal those that hold the word."""
+def cooccurrence(passages: Sequence[str], words: Sequence[str]) -> sparse.csr_matrix:
+    """[word, word]: passages that hold both words; on the diagonal those that hold the word, once or more."""
+    place = {word: i for i, word in enumerate(words)}
+    rows = [{place.get(normalise_word(word.text), -1) for word in split_words(text)} - {-1} for text in passages]
+    pointers = np.cumsum([0, *map(len, rows)])
+    columns = np.fromiter((i for row in rows for i in sorted(row)), dtype=np.int64, count=int(pointers[-1]))
+    table = sparse.csr_matrix((np.ones(len(columns)), columns, pointers), shape=(len(rows), len(words)))
+    return (table.T @ table).tocsr()
 
-    counts: sparse.csr_matrix
 
-    @classmethod
-    def of(cls, passages: Sequence[str], words: Sequence[str]) -> "Cooccurrence":
-        """Count over passages, each word once a passage."""
-        place = {word: i for i, word in enumerate(words)}
-        rows = [{place.get(normalise_word(word.text), -1) for word in split_words(text)} - {-1} for text in passages]
-        pointers = np.cumsum([0, *map(len, rows)])
-        columns = np.fromiter((i for row in rows for i in sorted(row)), dtype=np.int64, count=int(pointers[-1]))
-        table = sparse.csr_matrix((np.ones(len(columns)), columns, pointers), shape=(len(rows), len(words)))
-        return cls((table.T @ table).tocsr())
-
-    def together(self, query: np.ndarray, key: np.ndarray) -> np.ndarray:
-        """float64 [pair]: passages that hold both words of each pair."""
-        return np.asarray(self.counts[query, key], dtype=np.float64).ravel()
+def together(counts: sparse.csr_matrix, query: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """float64 [pair]: passages that hold both words of each pair."""
+    return np.asarray(counts[query, key], dtype=np.float64).ravel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +96,8 @@ class Sample:
     topics: tuple[Topics, ...]
     words: tuple[str, ...]
     pairs: PairTable
-    cooccurrence: Cooccurrence
-    half: Cooccurrence
+    cooccurrence: sparse.csr_matrix
+    half: sparse.csr_matrix
     vectors: np.ndarray
 
     def membership(self, topics: Topics, threshold: float, overlap: Overlap = "drop") -> np.ndarray:
@@ -159,7 +151,7 @@ def _wikipedia(context: Context) -> Sample | None:
         if word in found:
             vectors[i] = table[found[word].token_id]
     pairs = read_pairs(view, corpus, words, sample, context.progress)
-    counts, half = (Cooccurrence.of(read, words) for read in (passages, passages[::2]))
+    counts, half = (cooccurrence(read, words) for read in (passages, passages[::2]))
     return Sample(view, topics, words, pairs, counts, half, vectors)
 
 
@@ -259,39 +251,20 @@ def pair_tables(record: RunRecord) -> Iterator[PairTable]:
 _CLASSES = (PairClass.same_word, PairClass.same_topic, PairClass.different_topic)
 
 
-@dataclass(frozen=True)
-class PairSettings:
-    """What is read and how topics come to it.
-
-    | field | meaning |
-    | --- | --- |
-    | topics, sweeps | of the LDA fit |
-    | threshold | θ of Knowl 8 |
-    | fitted | passages, drawn at random, that the topics are fitted to |
-    | read | how many of these the model reads |
-    | seed | of the sample and the fit |
-    """
-
-    topics: int = 20
-    sweeps: int = 100
-    threshold: float = 0.01
-    fitted: int = 1000
-    read: int = 300
-    seed: int = 0
-
-
-def pretrained_pairs(view: ModelView, corpus: Corpus, settings: PairSettings, progress: Progress) -> PairTable:
+def pretrained_pairs(
+    view: ModelView, corpus: Corpus, progress: Progress, *, read: int, fitted: int = 1000, threshold: float = 0.01
+) -> PairTable:
     """Every pair of words that have a topic, read within passages by the first part of the model.
 
-    `attention` has one map a layer and head, and a last one for their mean. Documents are articles.
+    read: how many passages the model reads, of `fitted`, drawn at random, that 20 topics are fitted to; threshold: θ of
+    Knowl 8. `attention` has one map a layer and head, and a last one for their mean. Documents are articles.
     """
-    units, _ = sample_units(corpus, "passage", settings.fitted, settings.seed)
-    texts = [unit.text for unit in units]
-    topics = fit(texts, settings.topics, sweeps=settings.sweeps, seed=settings.seed, progress=progress)
-    assignment = assign_words(topics, settings.threshold, stop_words=load_stop_words("en"))
-    aligned, articles = _aligned(view, units[:: max(1, len(units) // settings.read)][: settings.read])
+    units = UnitReader(corpus, "passage").sample(fitted)
+    topics = fit([unit.text for unit in units], 20, sweeps=100, progress=progress)
+    assignment = assign_words(topics, threshold, stop_words=load_stop_words("en"))
+    aligned, articles = _aligned(view, units[:: max(1, len(units) // read)][:read])
     lookup = TopicLookup(
-        [Configuration(settings.threshold, 0, assignment)],
+        [Configuration(threshold, 0, assignment)],
         [word for unit in aligned for word in unit.words if word is not None],
     )
     reader = PairReader(view, aligned, articles, lookup, _CLASSES)

@@ -10,7 +10,6 @@ One model's rows of Knowl 7's table: attention and embeddings at every threshold
 
 import hashlib
 import math
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -19,8 +18,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.special import stdtrit
 
-from topicscope.claims.claim import Claim, Criterion, Row, exact_row, measured_row, not_run_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Criterion, Row, exact_row, measured_row, not_run_row
 from topicscope.errors import InputError
 from topicscope.experiments import (
     FINISHED,
@@ -31,10 +29,10 @@ from topicscope.experiments import (
     Source,
     packaged,
     paper_models,
-    recipe_path,
     small_bert,
     sources_of,
 )
+from topicscope.lab import read_toml, recipe_path
 from topicscope.probing import FittedTopics, ProbeConfig, configurations_of, probe
 from topicscope.probing.embeddings import embedding_rows
 from topicscope.probing.hf import ModelView, load_model
@@ -82,8 +80,7 @@ class TableRecipe(_Part):
 
 def table_recipe(*, quick: bool) -> TableRecipe:
     """The settings of the recipe file, in their quick or full form."""
-    with recipe_path(RECIPE).open("rb") as stream:
-        text = tomllib.load(stream)
+    text = read_toml(recipe_path(RECIPE), "recipe")
     size, bert = dict(text["size"]), dict(text["small-bert"])
     fewer, short = size.pop("quick"), bert.pop("quick_steps")
     return TableRecipe(
@@ -225,7 +222,7 @@ def measure(context: Context) -> list[Row]:
         corpus = open_corpus(recipe.settings.documents)
     except InputError as error:
         reason = _reason(error)
-        printed = [row for model in paper_models() for row in rows_without(model.paper, None, model.paper, reason)]
+        printed = [row for model in paper_models() for row in rows_without(model.label, None, model.paper, reason)]
         return [not_run_row("every model", reason, model="every model"), *printed]
     return table_rows(context, recipe, corpus, lambda: fitted_topics(context, recipe.settings, corpus))
 
@@ -253,9 +250,9 @@ def table_rows(context: Context, recipe: TableRecipe, corpus: Corpus, topics: Ca
             rows += rows_without(source.label, source.kind, None, _why_left(source))
     # The paper's numbers stand in the table whether or not its models are here.
     for model in paper_models():
-        if model.hub not in tried:
+        if model.name not in tried:
             reason = f"not asked for: topicscope reproduce {RECIPE} --models {PAPER}"
-            rows += rows_without(model.paper, None, model.paper, reason)
+            rows += rows_without(model.label, None, model.paper, reason)
     return rows
 
 

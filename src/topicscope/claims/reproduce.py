@@ -21,11 +21,23 @@ from typing import Any
 
 import pandas as pd
 
-from topicscope.claims.catalogue import CLAIMS
-from topicscope.claims.claim import Claim, ClaimResult
-from topicscope.claims.context import Context
+from topicscope.claims import (
+    ambiguous_words,
+    attention_order,
+    co_occurrence,
+    embedding_block,
+    joint_training,
+    landscape,
+    pretrained_table,
+    theory_holds,
+    topicwise_assumption,
+    two_stage,
+    value_block,
+)
+from topicscope.claims.claim import Claim, ClaimResult, Context
 from topicscope.errors import InputError
-from topicscope.experiments import recipe_path, sources_of
+from topicscope.experiments import sources_of
+from topicscope.lab import recipe_path
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import (
     NUMBERS_VERSION,
@@ -44,6 +56,21 @@ from topicscope.records import (
 SCHEMA_VERSION = 1  # of finished/ID.json
 SEEDS, QUICK_SEEDS = 4, 3
 RUNS = "runs"
+# In the order in which they are run and shown.
+CLAIMS: tuple[Claim, ...] = (
+    theory_holds.CLAIM,
+    value_block.CLAIM,
+    embedding_block.CLAIM,
+    two_stage.CLAIM,
+    joint_training.CLAIM,
+    attention_order.BLOCK,
+    attention_order.DIAGONAL,
+    landscape.CLAIM,
+    pretrained_table.CLAIM,
+    ambiguous_words.CLAIM,
+    co_occurrence.CLAIM,
+    topicwise_assumption.CLAIM,
+)
 
 
 @dataclass(frozen=True)
@@ -146,7 +173,8 @@ def reproduce(
     context = Context(seeds, quick, None, progress or SilentProgress(), tuple(models))
     if folder is None:
         return _run(chosen, context, None)
-    with growing_run(folder, REPRODUCTION, resume=resume, overwrite=overwrite, inputs=_folders(models)) as run:
+    read = [path for path in map(Path, models) if path.exists()]
+    with growing_run(folder, REPRODUCTION, resume=resume, overwrite=overwrite, inputs=read) as run:
         context = replace(context, folder=run.folder / RUNS)
         kept = {claim.id: result for claim in CLAIMS if (result := _kept(claim, context, run.folder)) is not None}
         # What is finished stays in claims.json and on the page, whether or not it is asked for again.
@@ -173,12 +201,8 @@ def _run(claims: Sequence[Claim], context: Context, folder: Path | None) -> Repr
     return Reproduction(results)
 
 
-def _folders(models: Sequence[str]) -> list[Path]:
-    return [path for path in map(Path, models) if path.exists()]
-
-
 def _choose(ids: Sequence[str]) -> list[Claim]:
-    """The claims of these ids, each once, in the catalogue's order."""
+    """The claims of these ids, each once, in the order of `CLAIMS`."""
     known = [claim.id for claim in CLAIMS]
     for name in ids:
         if name not in known:

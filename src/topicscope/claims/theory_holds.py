@@ -6,8 +6,7 @@ Numbers behind the slips in the paper's printed statements: each row shows one, 
 import numpy as np
 from scipy.special import betaincinv
 
-from topicscope.claims.claim import Claim, Criterion, Row, exact_row
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Criterion, Row, exact_row
 from topicscope.progress import tracked
 from topicscope.synthetic import Setting
 from topicscope.theory import (
@@ -29,18 +28,18 @@ _RICH = Setting(6, 3, 2, 0.5, 0.05, 0.9)  # many random words, few kept
 
 def errata_rows() -> list[Row]:
     """Rows that are shown and not judged; `erratum` holds {where, printed, holds}."""
-    return [*_embedding_rows(), *_value_rows(), *_block_rows(), *_diagonal_rows()]
-
-
-def _row(quantity: str, value: float, where: str, printed: str, holds: str, *, paper: float | None = None) -> Row:
-    erratum = {"where": where, "printed": printed, "holds": holds}
-    return exact_row(None, quantity, value, paper=paper, erratum=erratum)
-
-
-def _embedding_rows() -> list[Row]:
     conditions = embedding_conditions(_USUAL, inverted_optimum(_USUAL))
     assert conditions.residual < 1e-12
     least = 5
+    theorem = next(theorem for theorem in THEOREMS if theorem.id == "value-matrix")
+    report = theorem.check(Setting(10, 10, 10, 0.15, 0.1, 0.1))
+    one = topicwise_attention_optimum(Setting(10, 10, 1, 0.15, 0.1, 0.1), "block")
+    dense = Setting(44396, 23, 30557, 0.498, 0.434, 0.434)
+    bare = diagonal_value_matrix(_RICH).copy()
+    bare[:, 0] = 0.0
+    wide = Setting(10345, 154, 2927, 0.492, 0.222, 0.222)
+    upper_few, upper_wide = (diagonal_bounds(s)[1] for s in (Setting(10, 4, 2, 0.15, 0.1, 0.1), wide))
+    assert upper_few is not None
     return [
         _row(
             "distinct words at one optimum of Theorem 1: same - different topic average",
@@ -57,29 +56,9 @@ def _embedding_rows() -> list[Row]:
             "d ≥ T and τ < T are needed; below, the gap is (d-1)/((T-1) a v)",
             paper=1 / (_USUAL.a * _USUAL.words_per_topic),
         ),
-    ]
-
-
-def inverted_optimum(s: Setting) -> np.ndarray:
-    """A positive semidefinite Gram matrix that meets Theorem 1's conditions with u = 0.
-
-    It has 2/a on the diagonal, and between distinct words of a topic less than between words of different topics.
-    """
-    v = s.words_per_topic
-    other = (1 / s.a - 2 / s.a) / (v - 1)
-    block = np.full((v, v), other) + (2 / s.a - other) * np.eye(v)
-    return np.pad(np.kron(np.eye(s.num_topics), block), ((1, 0), (1, 0)))
-
-
-def _value_rows() -> list[Row]:
-    c1 = _RICH.p_random / (_RICH.p_mask_token * _RICH.a * _RICH.vocabulary_size)
-    theorem = next(theorem for theorem in THEOREMS if theorem.id == "value-matrix")
-    every = Setting(10, 10, 10, 0.15, 0.1, 0.1)
-    report = theorem.check(every)
-    return [
         _row(
             "c1 at T = 6, v = 3, p = (.5, .05, .9)",
-            c1,
+            _RICH.p_random / (_RICH.p_mask_token * _RICH.a * _RICH.vocabulary_size),
             "Theorem 2",
             "c1 lies in (0, 1)",
             "c1 may exceed 1; the formula holds nevertheless",
@@ -91,14 +70,6 @@ def _value_rows() -> list[Row]:
             "converges for every τ",
             "τ < T is needed",
         ),
-    ]
-
-
-def _block_rows() -> list[Row]:
-    one = topicwise_attention_optimum(Setting(10, 10, 1, 0.15, 0.1, 0.1), "block")
-    dense = Setting(44396, 23, 30557, 0.498, 0.434, 0.434)
-    gamma = topicwise_attention_optimum(dense, "block").gamma
-    return [
         _row(
             "γ* with one topic a document",
             float(one.gamma),
@@ -108,23 +79,12 @@ def _block_rows() -> list[Row]:
         ),
         _row(
             f"γ* at τ/T = {dense.topics_per_document / dense.num_topics:.2f}; the lower bound says",
-            gamma,
+            topicwise_attention_optimum(dense, "block").gamma,
             "Theorem 3",
             "τ = o(T), an assumption about a limit",
             "it cannot be dropped: here γ* lies below the lower bound",
             paper=block_bounds(dense)[0],
         ),
-    ]
-
-
-def _diagonal_rows() -> list[Row]:
-    bare = diagonal_value_matrix(_RICH).copy()
-    bare[:, 0] = 0.0
-    few = Setting(10, 4, 2, 0.15, 0.1, 0.1)
-    wide = Setting(10345, 154, 2927, 0.492, 0.222, 0.222)
-    upper_few, upper_wide = diagonal_bounds(few)[1], diagonal_bounds(wide)[1]
-    assert upper_few is not None
-    return [
         _row(
             "excess loss of a diagonal matrix without its [MASK] column",
             uniform_attention_loss(_RICH, bare) - value_matrix_loss(_RICH),
@@ -149,6 +109,22 @@ def _diagonal_rows() -> list[Row]:
             paper=upper_wide,
         ),
     ]
+
+
+def _row(quantity: str, value: float, where: str, printed: str, holds: str, *, paper: float | None = None) -> Row:
+    erratum = {"where": where, "printed": printed, "holds": holds}
+    return exact_row(None, quantity, value, paper=paper, erratum=erratum)
+
+
+def inverted_optimum(s: Setting) -> np.ndarray:
+    """A positive semidefinite Gram matrix that meets Theorem 1's conditions with u = 0.
+
+    It has 2/a on the diagonal, and between distinct words of a topic less than between words of different topics.
+    """
+    v = s.words_per_topic
+    other = (1 / s.a - 2 / s.a) / (v - 1)
+    block = np.full((v, v), other) + (2 / s.a - other) * np.eye(v)
+    return np.pad(np.kron(np.eye(s.num_topics), block), ((1, 0), (1, 0)))
 
 
 PAPER = ("embedding", "value-matrix", "block-attention", "diagonal-attention")

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from topicscope.claims.claim import Claim, Row, above, below, measured_row, near, not_run_row
-from topicscope.claims.context import Context
-from topicscope.claims.pair_attention import PairSettings, demo_inputs, pair_tables, pretrained_pairs
+from topicscope.claims.claim import Claim, Context, Row, above, below, measured_row, near, not_run_row
+from topicscope.claims.pair_attention import demo_inputs, pair_tables, pretrained_pairs
 from topicscope.demo import INSTALL, minilm_folder
 from topicscope.errors import InputError
 from topicscope.lab import make_recipe, topic_model_of
@@ -168,8 +167,7 @@ def pretrained_rows(context: Context) -> list[Row]:
     except InputError as error:
         reason = f"{error.summary}: {INSTALL}"
         return [not_run_row("R² of the classes, MiniLM", reason, criterion="pretrained", model="MiniLM")]
-    pairs = pretrained_pairs(view, corpus, PairSettings(read=120 if context.quick else 300), context.progress)
-    return pair_rows("MiniLM", pairs)
+    return pair_rows("MiniLM", pretrained_pairs(view, corpus, context.progress, read=120 if context.quick else 300))
 
 
 def pair_rows(how: str, pairs: PairTable) -> list[Row]:

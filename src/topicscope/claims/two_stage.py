@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from topicscope.claims.claim import Claim, Row, above, exact_row, measured_row, near, setting_of
-from topicscope.claims.context import Context
+from topicscope.claims.claim import Claim, Context, Row, above, exact_row, measured_row, near, setting_of
 from topicscope.lab import SEPARATION, find_stages
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting
@@ -25,16 +24,14 @@ def population_rows(context: Context) -> list[Row]:
     """N = ∞, squared loss, gradient descent: first gradients, stage one, separation and growth of attention."""
     record = context.train("two-stages-population")
     setting = setting_of(record)
-    rows = [_separation("separated", "log10(k2/k1), squared loss, gradient descent, N = ∞", record)]
-    return [*rows, *start_rows(context, setting), _growth(record, setting)]
+    separation = _separation("separated", "log10(k2/k1), squared loss, gradient descent, N = ∞", record)
+    return [separation, *start_rows(context, setting), _growth(record, setting)]
 
 
 def start_rows(context: Context, setting: Setting) -> list[Row]:
     """The first gradients and stage one, in short runs."""
-    rows = []
-    for sigma in (0.001,) if context.quick else _SIGMAS:
-        rows.append(_first_gradients(context, setting, sigma))
-    return [*rows, *_stage_one(context, setting)]
+    sigmas = (0.001,) if context.quick else _SIGMAS
+    return [*(_first_gradients(context, setting, sigma) for sigma in sigmas), *_stage_one(context, setting)]
 
 
 def setting_rows(context: Context) -> list[Row]:
@@ -87,7 +84,7 @@ def _by_seed(record: RunRecord) -> list[pd.DataFrame]:
 
 
 def _separation(criterion: str | None, quantity: str, record: RunRecord) -> Row:
-    """log10 of k₂/k₁ (`topicscope.lab.stages`); where stage two never came k₂ is the last step, a lower bound."""
+    """log10 of k₂/k₁ (`topicscope.lab.find_stages`); where stage two never came k₂ is the last step, a lower bound."""
     stages = [find_stages(rows) for rows in _by_seed(record)]
     ratios = [np.log10(s.ratio) if s.separated or s.ratio > 0 else np.nan for s in stages]
     reached = all(s.stage_two_reached for s in stages)

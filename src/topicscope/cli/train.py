@@ -36,6 +36,7 @@ def train(
     """
     chosen = load_recipe(recipe, set_)
     target = run.folder(chosen.name)
+    arrays, references = resolve(chosen)
     with show_progress(run.progress) as bars:
         record = run_training(
             chosen,
@@ -43,8 +44,8 @@ def train(
             out=target,
             resume=run.resume,
             overwrite=run.overwrite,
-            arrays=resolve(chosen, chosen.arrays),
-            references=resolve(chosen, chosen.references),
+            arrays=arrays,
+            references=references,
             progress=bars,
             command=command_line(),
         )

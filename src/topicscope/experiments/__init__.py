@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         paper_models,
         sources_of,
     )
-    from topicscope.experiments.recipes import find_recipe, recipe_path
     from topicscope.experiments.small_bert import (
         CLS,
         FINISHED,
@@ -31,9 +30,8 @@ if TYPE_CHECKING:
         without_bars,
     )
     from topicscope.experiments.sweep import RUNS, Keep, sweep
-    from topicscope.experiments.sweep_config import changed, load_spec, make_spec
-    from topicscope.experiments.sweep_plan import OnError, Plan, make_plan
     from topicscope.experiments.sweep_result import RECORD, SweepResult, plain
+    from topicscope.experiments.sweep_spec import OnError, Plan, changed, load_spec, make_plan, make_spec
 
 __all__ = [
     "CLS",
@@ -57,7 +55,6 @@ __all__ = [
     "add_theory",
     "changed",
     "demo_versions",
-    "find_recipe",
     "finite_value_matrix",
     "infinite_value_matrix",
     "load_spec",
@@ -66,7 +63,6 @@ __all__ = [
     "packaged",
     "paper_models",
     "plain",
-    "recipe_path",
     "resolve",
     "small_bert",
     "sources_of",

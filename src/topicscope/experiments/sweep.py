@@ -29,9 +29,18 @@ import torch
 
 from topicscope.errors import InputError, RunError
 from topicscope.experiments.closed_forms import add_theory, resolve
-from topicscope.experiments.sweep_config import SweepSpec, changed, load_spec, make_spec
-from topicscope.experiments.sweep_plan import OnError, Plan, Point, in_one_line, make_plan
 from topicscope.experiments.sweep_result import RECORD, STATUSES, SweepResult
+from topicscope.experiments.sweep_spec import (
+    OnError,
+    Plan,
+    Point,
+    SweepSpec,
+    changed,
+    in_one_line,
+    load_spec,
+    make_plan,
+    make_spec,
+)
 from topicscope.lab import Recipe, check_device, make_recipe, train
 from topicscope.progress import Progress, SilentProgress, note, tracked
 from topicscope.records import (
@@ -174,16 +183,22 @@ def _trained(recipe: Recipe, seeds: int, run: Path | None, key: str, command: st
     lasting = run is not None and recipe.training.steps > recipe.training.checkpoint_every
     if run is not None and lasting:
         write_text(_mark(run), key)
-    with _one_thread():
+    arrays, references = resolve(recipe)
+    # Sums over several threads may end in other last digits: the same row must come from every machine.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         return train(
             recipe,
             seeds=seeds,
             out=run if lasting else None,
             resume=lasting,
-            arrays=resolve(recipe, recipe.arrays),
-            references=resolve(recipe, recipe.references),
+            arrays=arrays,
+            references=references,
             command=command,
         )
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _mark(run: Path) -> Path:
@@ -233,17 +248,6 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Sums over several threads may end in other last digits: the same row must come from every machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 # What a final measurement may be called (`measurements`), to tell a slip before any work.
 _BLOCKS = ("mask_column", "different", "same", "diagonal")
 _PAIRS = ("same_word", "same_topic", "different_topic", "special", "same_word_ratio", "same_topic_ratio")
@@ -273,7 +277,7 @@ def sweep(
 ) -> SweepResult:
     """Train a recipe at every point of a grid, of random draws, or of both, each point for several seeds at once.
 
-    spec: a SWEEP.toml, or its content as a mapping (`experiments.sweep_config`). out: folder for rows, records and the
+    spec: a SWEEP.toml, or its content as a mapping (`experiments.sweep_spec`). out: folder for rows, records and the
         table; nothing is written without one. seeds: instead of the spec's. overrides: fields "table.key=value" of all
         points.
     resume: go on there; points that are finished are kept, others (also new ones, when the spec has changed) are run.
@@ -289,7 +293,8 @@ def sweep(
         InputError: a spec, a setting or a metric that cannot be; a folder with something else in it.
     """
     folder, named = None if out is None else output_path(out), [Path(spec)] if isinstance(spec, (str, Path)) else []
-    spec = _spec_of(spec)
+    if not isinstance(spec, SweepSpec):
+        spec = make_spec(spec) if isinstance(spec, Mapping) else load_spec(spec)
     if overrides or seeds is not None:
         spec = changed(spec, seeds=seeds, overrides=overrides)
     _check_options(on_error, keep, metric, resume, overwrite, folder)
@@ -385,7 +390,11 @@ class _State:
     def result(self, folder: Path | None = None) -> SweepResult:
         """What is known now."""
         plan = self.plan
-        points = tuple(self._point(point.id, point.setting) for point in plan.points)
+        points: list[dict[str, Any]] = []
+        for point in plan.points:
+            row = self.rows.get(point.id, _NOTHING)
+            known = {part: row[part] for part in ("status", "reason", "seconds", "measurements")}
+            points.append({"id": point.id, "values": dict(point.setting)} | known)
         statuses = Counter(point["status"] for point in points)
         counts = {name: statuses[name] for name in STATUSES}
         counts |= {"impossible": len(plan.impossible), "repeated": plan.repeated, "kept": self.kept}
@@ -405,7 +414,7 @@ class _State:
             name=plan.name,
             description=plan.description,
             spec=spec,
-            points=points,
+            points=tuple(points),
             impossible=tuple({"values": values, "reason": reason} for values, reason in plan.impossible),
             counts=counts,
             manifest=manifest,
@@ -413,18 +422,6 @@ class _State:
             interrupted=self.interrupted,
             folder=folder,
         )
-
-    def _point(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        row = self.rows.get(name, _NOTHING)
-        return {"id": name, "values": dict(values)} | {
-            part: row[part] for part in ("status", "reason", "seconds", "measurements")
-        }
-
-
-def _spec_of(spec: SweepSpec | Mapping[str, Any] | Path | str) -> SweepSpec:
-    if isinstance(spec, SweepSpec):
-        return spec
-    return make_spec(spec) if isinstance(spec, Mapping) else load_spec(spec)
 
 
 def _check_options(

@@ -1,10 +1,7 @@
-"""SweepResult: every point of a sweep with what came out, as a table, a picture, a page and a folder.
-
-The table of a sweep: one row a point, plain columns.
-"""
+"""SweepResult: every point of a sweep with what came out, as a table, a picture, a page and a folder."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,18 +32,6 @@ def flat(point: Mapping[str, Any]) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """The value itself, or JSON text of a list or a table."""
     return dump_json(value) if isinstance(value, (list, tuple, Mapping)) else value
-
-
-def frame(points: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> pd.DataFrame:
-    """Every point's `flat` row; columns in the order in which they first occur, the swept fields right after `status`.
-
-    Numbers that are not known are NaN.
-    """
-    rows = [flat(point) for point in points]
-    names = dict.fromkeys(["id", "status", *swept, "seconds", *(name for row in rows for name in row)])
-    table = pd.DataFrame(rows, columns=list(names))
-    numbers = [name for name in names if name not in ("id", "status", *swept)]
-    return table.astype(dict.fromkeys(numbers, float))
 
 
 RECORD, TABLE, FIGURE = "sweep.json", "table.csv", "sweep.png"
@@ -102,8 +87,11 @@ class SweepResult(Result):
 
     def table(self) -> pd.DataFrame:
         """One row a point: id, status, the swept fields, seconds, and of every measurement X its mean over seeds X, and
-        X_sd, X_count, X_theory, X_deviation (see `experiments.sweep_table`)."""
-        return frame(self.points, self.swept)
+        X_sd, X_count, X_theory, X_deviation (see `flat`). Numbers that are not known are NaN."""
+        rows, words = [flat(point) for point in self.points], ("id", "status", *self.swept)
+        names = dict.fromkeys([*words, "seconds", *(name for row in rows for name in row)])
+        numbers = [name for name in names if name not in words]
+        return pd.DataFrame(rows, columns=list(names)).astype(dict.fromkeys(numbers, float))
 
     def plot(self, metric: str | None = None, *, columns: Literal["single", "double"] = "double") -> Any:
         """A matplotlib figure of one measurement (`metrics`; unless given that of the page) against the swept fields.
@@ -115,8 +103,7 @@ class SweepResult(Result):
 
     def plot_data(self, metric: str | None = None) -> pd.DataFrame:
         """The numbers that `plot` shows: the swept fields, status, mean, sd and theory, one row a point."""
-        data: pd.DataFrame = self._drawn(metric, "double")[0]
-        return data
+        return self._drawn(metric, "double")[0]
 
     def _drawn(self, metric: str | None, columns: Literal["single", "double"]) -> tuple[pd.DataFrame, Any]:
         from topicscope.report import draw_sweep
@@ -155,17 +142,13 @@ class SweepResult(Result):
         """One HTML file that needs no network: the answer, the picture, the table, settings, and what failed."""
         from topicscope.report import render_sweep
 
-        return render_sweep(self.to_dict(), self.table(), self._figure())
+        return render_sweep(self.to_dict(), self.table(), self.plot() if self.metric in self.metrics else None)
 
     def pictures(self) -> dict[str, bytes]:
         """The picture of the page, if any point has its measurement."""
         from topicscope.report import to_png
 
-        figure = self._figure()
-        return {} if figure is None else {FIGURE: to_png(figure)}
-
-    def _figure(self) -> Any:
-        return self.plot() if self.metric in self.metrics else None
+        return {FIGURE: to_png(self.plot())} if self.metric in self.metrics else {}
 
     def write(self, folder: Path) -> None:
         """table.csv and sweep.json. Records of single points are written by the sweep itself, beside them."""

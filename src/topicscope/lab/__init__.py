@@ -9,23 +9,33 @@ from topicscope.lab.checkpoint import (
     save_checkpoint,
 )
 from topicscope.lab.data import HeldOut, fixed_set, held_out, inputs_of, law_of, masking_of, topic_model_of
-from topicscope.lab.engine import check_device, check_engine
-from topicscope.lab.history import attention_scores, block_means, shares_topic
-from topicscope.lab.parameters import ModelConfig, NotReducibleError, Start, layer_name, shapes, start, why_not_reduced
-from topicscope.lab.recipe import Recipe, load_recipe, make_recipe, parsed_override, put_field, read_toml
-from topicscope.lab.reduced import CountTensors, ReducedTransformer
-from topicscope.lab.stages import SEPARATION, Stages, find_stages
+from topicscope.lab.engine import CountTensors, ReducedTransformer, check_device, check_engine
+from topicscope.lab.history import (
+    SEPARATION,
+    Stages,
+    attention_scores,
+    block_means,
+    find_stages,
+    shares_topic,
+)
+from topicscope.lab.recipe import Recipe, load_recipe, make_recipe, parsed_override, put_field, read_toml, recipe_path
 from topicscope.lab.trainer import check_names, train
-from topicscope.lab.transformer import Loss, TopicTransformer
+from topicscope.lab.transformer import (
+    ModelConfig,
+    Start,
+    TopicTransformer,
+    layer_name,
+    shapes,
+    start,
+    why_not_reduced,
+)
 
 __all__ = [
     "SEPARATION",
     "Checkpoint",
     "CountTensors",
     "HeldOut",
-    "Loss",
     "ModelConfig",
-    "NotReducibleError",
     "Recipe",
     "ReducedTransformer",
     "Stages",
@@ -50,6 +60,7 @@ __all__ = [
     "parsed_override",
     "put_field",
     "read_toml",
+    "recipe_path",
     "remove_checkpoint",
     "restore_optimizer",
     "save_checkpoint",

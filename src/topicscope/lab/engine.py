@@ -1,96 +1,247 @@
 """Two ways to train S seeds of one model, with the same numbers: stacked on token counts, or one plain module a seed.
 
-The loop sees only this: losses of the next batch by seed, matrices by name with a first axis [seed].
+On token counts the one-layer model has the losses and gradients of the token level, only faster. The training loop sees
+only engines: losses of the next batch by seed, matrices by name with a first axis [seed].
+
+Axes: seed, document, group (see `TokenCounts`), token (D types), d (width), a (width of the keys).
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from topicscope.errors import InputError
 from topicscope.lab.data import HeldOut
-from topicscope.lab.parameters import Start, start, why_not_reduced
 from topicscope.lab.recipe import Recipe
-from topicscope.lab.reduced import CountTensors, ReducedTransformer
-from topicscope.lab.transformer import TopicTransformer
-from topicscope.synthetic import BatchStream, MaskedBatch
+from topicscope.lab.transformer import Loss, ModelConfig, Start, TopicTransformer, start, why_not_reduced
+from topicscope.synthetic import BatchStream, MaskedBatch, TokenCounts
 from topicscope.topics import TopicModel
 
 
-@runtime_checkable
-class Engine(Protocol):
-    """S models of one recipe. `modules` hold the parameters; every other access is by name, stacked [seed …].
+@dataclass(frozen=True, eq=False)
+class CountTensors:
+    """`TokenCounts` of one batch shared by all seeds (first axis 1) or of one batch for each seed.
 
-    parameters: those that are trained, by name: one stacked tensor, or one tensor a seed.
+    Ragged groups are filled up with groups of weight 0, which add nothing to loss or gradient.
     """
 
-    name: str
-    modules: Sequence[nn.Module]
-    frozen: frozenset[str]
-    parameters: dict[str, list[nn.Parameter]]
+    inputs: Float[Tensor, "seed document token"]
+    document: Int[Tensor, "seed group"]
+    query: Int[Tensor, "seed group"]
+    targets: Float[Tensor, "seed group token"]
 
-    def next_losses(self, streams: Sequence[BatchStream]) -> Tensor:
-        """Data loss [seed] of the next batch, differentiable; seeds do not share parameters."""
-        ...
+    @cached_property
+    def log_shares(self) -> Float[Tensor, "seed group token"]:
+        """log x_d of each group's document; -∞ where a token is not attended, 0 throughout if nothing is."""
+        logs = self.inputs.log()
+        if self.attends is not None:
+            logs = logs.masked_fill(self.inputs.sum(-1, keepdim=True) == 0, 0)
+        return _gather(logs, self.document)
 
-    def losses(self, held_out: HeldOut) -> Tensor:
-        """Data loss [seed] on held-out documents, without gradient."""
-        ...
+    @cached_property
+    def attends(self) -> Float[Tensor, "seed group one"] | None:
+        """0 for the groups of documents in which nothing is attended, else 1; None where there is no such document."""
+        some = self.inputs.sum(-1, keepdim=True) > 0
+        return None if bool(some.all()) else _gather(some.to(self.inputs), self.document)
 
+    @classmethod
+    def of(
+        cls, counts: Sequence[TokenCounts], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> "CountTensors":
+        """Stack one batch a seed."""
 
-def build_engine(
-    recipe: Recipe, topic_model: TopicModel, num_tokens: int, seeds: Sequence[int], arrays: Mapping[str, np.ndarray]
-) -> Engine:
-    """The fast engine where it is exact and the recipe allows it, else the plain one.
+        def stack(arrays: list[np.ndarray], dtype: torch.dtype) -> Tensor:
+            if len(arrays) == 1:
+                return torch.from_numpy(arrays[0]).unsqueeze(0).to(device, dtype)
+            longest = max(len(array) for array in arrays)
+            # Converted while copied: a pass over memory less for every step of a stacked run.
+            out = torch.empty((len(arrays), longest, *arrays[0].shape[1:]), dtype=dtype)
+            for row, array in zip(out.numpy(), arrays, strict=True):
+                row[: len(array)] = array
+                row[len(array) :] = 0
+            return out.to(device)
 
-    Raises:
-        InputError: as `check_engine` and `check_device`.
-    """
-    check_engine(recipe)
-    check_device(recipe.training.device)
-    dtype = getattr(torch, recipe.training.dtype)
-    starts = [start(recipe.model, num_tokens, topic_model, arrays, seed, dtype) for seed in seeds]
-    if why_not_reduced(recipe.model) is None and recipe.training.engine != "token":
-        return ReducedEngine(recipe, starts)
-    return TokenEngine(recipe, starts)
-
-
-def check_engine(recipe: Recipe) -> None:
-    """Make sure that there is an engine that can train this recipe.
-
-    Raises:
-        InputError: the recipe asks for an engine that cannot train it.
-    """
-    reason, wanted = why_not_reduced(recipe.model), recipe.training.engine
-    only_counts = recipe.data.source in ("population", "counts")
-    if reason is not None and (wanted == "reduced" or only_counts):
-        raise InputError(
-            "this model cannot be trained on token counts",
-            received=reason,
-            expected="one layer and one head, with nothing but embedding, attention, values and head",
-            advice='use training.engine = "auto" and data.source = "fresh"',
+        return cls(
+            stack([c.inputs for c in counts], dtype),
+            stack([c.document for c in counts], torch.int64),
+            stack([c.query for c in counts], torch.int64),
+            stack([c.targets for c in counts], dtype),
         )
-    if wanted == "token" and only_counts:
-        raise InputError(f'data.source = "{recipe.data.source}" has no tokens', advice='use training.engine = "auto"')
 
 
-def check_device(name: str) -> None:
-    """Make sure that torch has a device.
+def _gather(table: Float[Tensor, "seed document any"], document: Int[Tensor, "seed group"]) -> Tensor:
+    """The table's row for each group."""
+    first = table.shape[1] * torch.arange(len(table), device=table.device)
+    flat = table.flatten(0, 1).index_select(0, (document + first.unsqueeze(1)).flatten())
+    return flat.view(*document.shape, table.shape[-1])
+
+
+class ReducedTransformer(nn.Module):
+    """S models of one config, each with its own start; parameters as in `TopicTransformer` with a first axis [seed].
+
+    With x_d the shares of token types attended in a document, M = W_pred W_V W_E and for a query that shows token u
+    P_gk ∝ x_dk exp(S_uk), S_uk = (W_Q W_E)_u·(W_K W_E)_k/√d_a (uniform attention: P = x_d):
+
+        z_g = M P_g + b_pred
+
+    by_query: whether counts must be grouped by the shown token; it matters only where attention is not uniform.
 
     Raises:
-        InputError: it has not.
+        InputError: the config's outputs are not functions of counts (`why_not_reduced`).
     """
-    try:
-        torch.zeros(1).to(name)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            "no such device",
-            received=name,
-            expected='"cpu", or a device torch has: ' + str(error)[:200],
-        ) from error
+
+    W_E: Tensor
+    W_K: Tensor
+    W_Q: Tensor
+    W_V: Tensor
+    W_pred: Tensor
+    b_pred: Tensor
+
+    def __init__(self, config: ModelConfig, starts: Sequence[Start]) -> None:
+        super().__init__()
+        reason = why_not_reduced(config)
+        if reason is not None:
+            raise InputError(
+                "this model cannot be trained on token counts",
+                received=reason,
+                expected="one layer and one head, with nothing but embedding, attention, values and head",
+                advice="use TopicTransformer",
+            )
+        self.config = config
+        self.frozen = starts[0].frozen
+        self.by_query = config.attention == "trained"
+        # An identity or a diagonal in W_V's place, never trained: entry by entry instead of a matrix product.
+        fixed = "W_V" in self.frozen and config.embedding == "one-hot" and config.head == "tied"
+        self._diagonal = fixed and all(_is_diagonal(s.parameters["W_V"]) for s in starts)
+        for name in starts[0].parameters:
+            stacked = torch.stack([s.parameters[name] for s in starts])
+            if name in self.frozen:
+                self.register_buffer(name, stacked)
+            else:
+                self.register_parameter(name, nn.Parameter(stacked))
+
+    def weights(self) -> dict[str, Tensor]:
+        """Every matrix by name [seed …], frozen ones too; detached, sharing memory."""
+        return {name: value.detach() for name, value in self.state_dict(keep_vars=True).items()}
+
+    def data_loss(self, counts: CountTensors, loss: Loss) -> Float[Tensor, " seed"]:
+        """The data loss of each seed; seeds are independent, so `.sum().backward()` gives each its own gradient."""
+        scores = self._scores() if self.by_query else None
+        value: Tensor = _CountLoss.apply(self._values(), scores, self.b_pred, counts, loss)  # type: ignore[no-untyped-call]
+        return value
+
+    def _embed(self, matrix: Tensor) -> Tensor:
+        """matrix · W_E, [seed … token]."""
+        return matrix if self.config.embedding == "one-hot" else matrix @ self.W_E
+
+    def _values(self) -> Float[Tensor, "seed token token"] | Float[Tensor, "seed 1 token"]:
+        """M = W_pred W_V W_E, [out in]; of a diagonal M only the diagonal."""
+        if self._diagonal:
+            return self.W_V.diagonal(dim1=1, dim2=2).unsqueeze(1)
+        inner = self._embed(self.W_V)
+        if self.config.head == "trained":
+            return self.W_pred @ inner
+        return inner if self.config.embedding == "one-hot" else self.W_E.mT @ inner
+
+    def _scores(self) -> Float[Tensor, "seed token token"]:
+        """S, [query key]."""
+        q, k = self._embed(self.W_Q), self._embed(self.W_K)
+        return q.mT @ k / math.sqrt(self.W_K.shape[1])
+
+
+def grouped_loss(
+    logits: Float[Tensor, "seed group token"],
+    targets: Float[Tensor, "#seed group token"],
+    loss: Loss,
+) -> tuple[Float[Tensor, " seed"], Float[Tensor, "seed group token"]]:
+    """Σ_g Σ_i y_gi ℓ(z_g, e_i) per seed, and its gradient by the logits. With n_g = Σ_i y_gi:
+
+    cross-entropy   n_g lse(z_g) - y_g·z_g              gradient n_g softmax(z_g) - y_g
+    squared         n_g ‖z_g‖² - 2 y_g·z_g + n_g        gradient 2 (n_g z_g - y_g)
+    """
+    n = targets.sum(-1, keepdim=True)
+    fit = (targets * logits).sum((1, 2))
+    if loss == "squared":
+        scaled = n * logits
+        return (scaled * logits).sum((1, 2)) - 2 * fit + n.sum((1, 2)), (scaled - targets).mul_(2)
+    top = logits.amax(-1, keepdim=True)
+    exponential = (logits - top).exp_()
+    total = exponential.sum(-1, keepdim=True)
+    value = (n * (total.log() + top)).sum((1, 2)) - fit
+    return value, exponential.mul_(n / total).sub_(targets)
+
+
+class _CountLoss(torch.autograd.Function):
+    """The loss by M, S and b, with gradients written by hand; autograd carries them on to W_E, W_K, W_Q, W_V, W_pred.
+
+    With G = ∂L/∂z [group token]:  ∂L/∂M = Gᵀ P,  ∂L/∂b = Σ_g G_g,  and through the softmax, with R = G M,
+    ∂L/∂S_u = Σ_{g: query u} P_g ∘ (R_g - P_g·R_g).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, scores: Tensor | None, bias: Tensor, counts: CountTensors, loss: Loss
+    ) -> Tensor:
+        query = None if scores is None else _flat_query(scores, counts)
+        pattern = counts.inputs if scores is None or query is None else _pattern(scores, query, counts)
+        diagonal = values.shape[1] == 1 < values.shape[2]
+        if diagonal:
+            logits = torch.addcmul(bias.unsqueeze(1), pattern, values)
+        else:
+            logits = torch.baddbmm(bias.unsqueeze(1), pattern.expand(len(values), -1, -1), values.mT)
+        result, by_logits = grouped_loss(logits, counts.targets, loss)
+        needs_values, needs_scores, needs_bias = ctx.needs_input_grad[:3]
+        by_values = by_logits.mT @ pattern if needs_values else None
+        by_scores = None
+        if needs_scores:
+            by_pattern = by_logits * values if diagonal else by_logits @ values
+            by_scores = _scores_gradient(pattern, by_pattern, scores, query)
+        ctx.gradients = (by_values, by_scores, by_logits.sum(1) if needs_bias else None)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        (each,) = outer
+        scaled = [
+            None if gradient is None else gradient * each.reshape(-1, *[1] * (gradient.ndim - 1))
+            for gradient in ctx.gradients
+        ]
+        return (*scaled, None, None)
+
+
+def _is_diagonal(matrix: Tensor) -> bool:
+    return bool((matrix == torch.diag(matrix.diagonal())).all())
+
+
+def _pattern(scores: Tensor, query: Tensor, counts: CountTensors) -> Float[Tensor, "seed group token"]:
+    """P: softmax over keys of S_u + log x_d."""
+    rows = scores.flatten(0, 1).index_select(0, query)
+    pattern = torch.softmax(rows.view(len(scores), -1, rows.shape[-1]) + counts.log_shares, dim=-1)
+    return pattern if counts.attends is None else pattern * counts.attends
+
+
+def _scores_gradient(pattern: Tensor, by_pattern: Tensor, scores: Tensor | None, query: Tensor | None) -> Tensor:
+    assert scores is not None
+    assert query is not None
+    by_rows = pattern * by_pattern
+    by_rows.addcmul_(pattern, by_rows.sum(-1, keepdim=True), value=-1)
+    flat = torch.zeros_like(scores).flatten(0, 1)
+    return flat.index_add_(0, query, by_rows.flatten(0, 1)).view_as(scores)
+
+
+def _flat_query(scores: Tensor, counts: CountTensors) -> Int[Tensor, " all"]:
+    """Row of each seed's query in scores.flatten(0, 1), with the seeds of a shared batch written out."""
+    first = scores.shape[1] * torch.arange(len(scores), device=scores.device)
+    return (counts.query + first.unsqueeze(1)).flatten()
 
 
 class ReducedEngine:
@@ -153,29 +304,80 @@ class TokenEngine:
         return torch.stack([model.data_loss(batch, self._loss, self._weighting) for model, batch in pairs])
 
 
-def parameters_of(engine: Engine) -> dict[str, Tensor]:
-    """The trainable parameters by name, [seed …], differentiable."""
-    return {name: _stacked(engine, parts) for name, parts in engine.parameters.items()}
+Engine = ReducedEngine | TokenEngine
+"""S models of one recipe. `modules` hold the parameters; every other access is by name, stacked [seed …].
+
+`parameters`: those that are trained, by name: one stacked tensor, or one tensor a seed.
+"""
 
 
-def gradients_of(engine: Engine) -> dict[str, Tensor]:
-    """The gradients that the last backward pass left, by name, [seed …]."""
-    found = {name: [p.grad for p in parts if p.grad is not None] for name, parts in engine.parameters.items()}
-    return {name: _stacked(engine, parts) for name, parts in found.items() if parts}
+def build_engine(
+    recipe: Recipe, topic_model: TopicModel, num_tokens: int, seeds: Sequence[int], arrays: Mapping[str, np.ndarray]
+) -> Engine:
+    """The fast engine where it is exact and the recipe allows it, else the plain one.
+
+    Raises:
+        InputError: as `check_engine` and `check_device`.
+    """
+    check_engine(recipe)
+    check_device(recipe.training.device)
+    dtype = getattr(torch, recipe.training.dtype)
+    starts = [start(recipe.model, num_tokens, topic_model, arrays, seed, dtype) for seed in seeds]
+    if why_not_reduced(recipe.model) is None and recipe.training.engine != "token":
+        return ReducedEngine(recipe, starts)
+    return TokenEngine(recipe, starts)
+
+
+def check_engine(recipe: Recipe) -> None:
+    """Make sure that there is an engine that can train this recipe.
+
+    Raises:
+        InputError: the recipe asks for an engine that cannot train it.
+    """
+    reason, wanted = why_not_reduced(recipe.model), recipe.training.engine
+    only_counts = recipe.data.source in ("population", "counts")
+    if reason is not None and (wanted == "reduced" or only_counts):
+        raise InputError(
+            "this model cannot be trained on token counts",
+            received=reason,
+            expected="one layer and one head, with nothing but embedding, attention, values and head",
+            advice='use training.engine = "auto" and data.source = "fresh"',
+        )
+    if wanted == "token" and only_counts:
+        raise InputError(f'data.source = "{recipe.data.source}" has no tokens', advice='use training.engine = "auto"')
+
+
+def check_device(name: str) -> None:
+    """Make sure that torch has a device.
+
+    Raises:
+        InputError: it has not.
+    """
+    try:
+        torch.zeros(1).to(name)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            "no such device",
+            received=name,
+            expected='"cpu", or a device torch has: ' + str(error)[:200],
+        ) from error
+
+
+def by_name(engine: Engine, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
+    """Parameters, or what belongs to each, by name, [seed …]; differentiable."""
+    apart = isinstance(engine, TokenEngine)
+    return {name: torch.stack(list(values)) if apart else values[0] for name, values in parts.items()}
 
 
 def weights_of(engine: Engine) -> dict[str, Tensor]:
     """Every matrix by name, frozen ones too, [seed …]; copies."""
     states = [module.state_dict() for module in engine.modules]
-    return {name: _stacked(engine, [state[name] for state in states]).clone() for name in states[0]}
+    stacked = by_name(engine, {name: [state[name] for state in states] for name in states[0]})
+    return {name: value.clone() for name, value in stacked.items()}
 
 
 def set_weights(engine: Engine, weights: Mapping[str, Tensor]) -> None:
     """Put `weights_of`'s matrices back."""
     for seed, module in enumerate(engine.modules):
-        by_seed = engine.name == "token"
-        module.load_state_dict({name: value[seed] if by_seed else value for name, value in weights.items()})
-
-
-def _stacked(engine: Engine, parts: Sequence[Tensor]) -> Tensor:
-    return torch.stack(list(parts)) if engine.name == "token" else parts[0]
+        apart = isinstance(engine, TokenEngine)
+        module.load_state_dict({name: value[seed] if apart else value for name, value in weights.items()})

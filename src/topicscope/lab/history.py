@@ -1,4 +1,4 @@
-"""When to measure, and what is measured: the columns of a history.
+"""When to measure, what is measured (the columns of a history), and whether a history has two stages.
 
 | column | meaning |
 | --- | --- |
@@ -31,16 +31,19 @@ blocks of tokens that follow each other in the order of topics.
 | logits | [frame bin bin] | (W_K W_E)ᵀ (W_Q W_E) / √d_a, [key, query], of one trained head |
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from topicscope.errors import InputError
 from topicscope.lab.data import HeldOut
-from topicscope.lab.engine import Engine, TokenEngine, gradients_of, weights_of
+from topicscope.lab.engine import Engine, TokenEngine, by_name, weights_of
 from topicscope.lab.recipe import History
 from topicscope.topics import PairClass, Positions, TopicModel, classify_pairs
 
@@ -48,18 +51,17 @@ MOST_FRAMES = 20
 MOST_BINS = 200
 
 
-def snapshot_steps(steps: int) -> list[int]:
-    """At most 20 steps: 0, then evenly spaced in log(step) up to the last."""
-    return sorted({0} | {round(s) for s in np.geomspace(1, steps, MOST_FRAMES - 1).tolist()})
-
-
 class Snapshots:
-    """Collects the matrices of the first seed while a run goes on. steps: after how many updates they are taken."""
+    """Collects the matrices of the first seed while a run of `steps` updates goes on.
+
+    steps: after how many updates they are taken: 0, then evenly spaced in log(step) up to the last.
+    """
 
     def __init__(self, topic_model: TopicModel, frozen: frozenset[str], steps: int) -> None:
         main = topic_model.phi.argmax(axis=0)
         words = np.argsort(main, kind="stable")
-        self._frozen, self.steps = frozen, set(snapshot_steps(steps))
+        self._frozen = frozen
+        self.steps = {0} | {round(step) for step in np.geomspace(1, steps, MOST_FRAMES - 1).tolist()}
         self._token = np.concatenate([[0], 1 + words])
         self._topic = np.concatenate([[-1], main[words]])
         bins = min(MOST_BINS, len(self._token))
@@ -161,7 +163,11 @@ class Meter:
         columns: dict[str, Any] = {"loss": self.engine.losses(self.held_out), **(update or {})}
         columns |= _norms({name: weights[name] for name in self._start}, "norm")
         columns |= _norms({name: weights[name] - start for name, start in self._start.items()}, "change")
-        columns |= {} if update is None else _norms(gradients_of(self.engine), "grad")
+        if update is not None:
+            found = {
+                name: [p.grad for p in parts if p.grad is not None] for name, parts in self.engine.parameters.items()
+            }
+            columns |= _norms(by_name(self.engine, {name: parts for name, parts in found.items() if parts}), "grad")
         columns |= _norms(
             {name: weights[name] - value.to(weights[name]) for name, value in self.references.items()}, "distance"
         )
@@ -276,3 +282,85 @@ def _mean(values: np.ndarray) -> float:
 
 def _ratio(top: float, bottom: float) -> float:
     return float(top / bottom) if bottom > 0 else float("nan")
+
+
+ATTENTION_MOVED = 0.1
+VALUE_SETTLED = 0.9
+SEPARATION = 3.0
+_COLUMNS = ("step", "W_V_change", "W_K_norm", "W_K_change", "W_Q_norm", "W_Q_change")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The verdict for one run.
+
+    k1: step at which W_V had covered 90 % of its way; k2: step at which W_K or W_Q had moved by 10 %, or the last step.
+    """
+
+    k1: int
+    k2: int
+    ratio: float
+    separated: bool
+    stage_two_reached: bool
+
+    @property
+    def verdict(self) -> str:
+        """One line for people."""
+        what = "separated" if self.separated else "no separation"
+        after = "" if self.stage_two_reached else "; stage 2 not reached"
+        return f"{what}: W_V settled by step {self.k1}, W_K and W_Q moved by step {self.k2}{after}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for records."""
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def find_stages(history: pd.DataFrame) -> Stages:
+    """Are there two stages (Knowl 5)? One rule on a history of norms, with no free choice left to the reader.
+
+        k₂ = first step with max(‖W_K - W_K(0)‖ / ‖W_K(0)‖, ‖W_Q - W_Q(0)‖ / ‖W_Q(0)‖) >= 0.1, else the last step
+        k₁ = first step with ‖W_V - W_V(0)‖ >= 0.9 ‖W_V(k₂) - W_V(0)‖
+        separated exactly if k₂ / k₁ >= 3
+
+    Norms are Frobenius norms. Changes from the start are used, never the norms: a random 100 × 100 matrix of σ = 0.1
+    has norm 10, beside which what is learned is hard to see. The history must hold every early step, or k₁ is rounded
+    up.
+
+    history: of one seed, with the columns step, W_V_change, and W_K / W_Q each _norm and _change.
+
+    Raises:
+        InputError: a column is missing (W_V, W_K or W_Q was not part of the model), several seeds at once, or a
+            history that does not begin at step 0.
+    """
+    missing = [name for name in _COLUMNS if name not in history.columns]
+    if missing:
+        raise InputError(
+            "no stages without W_V, W_K and W_Q",
+            received=f"a history without {', '.join(missing)}",
+            expected=", ".join(_COLUMNS),
+            advice="train a model with trained attention, without frozen matrices",
+        )
+    seeds = set(history["seed"]) if "seed" in history.columns else set()
+    if len(seeds) > 1:
+        raise InputError(
+            "stages are found for one seed at a time",
+            received=f"{len(seeds)} seeds",
+            advice="use history[history.seed == 0]",
+        )
+    rows = history.sort_values("step").reset_index(drop=True)
+    if rows.empty or rows["step"][0] != 0:
+        raise InputError("the history must begin at step 0", received="empty" if rows.empty else int(rows["step"][0]))
+    relative = []
+    for name in ("W_K", "W_Q"):
+        start, change = float(rows[f"{name}_norm"][0]), rows[f"{name}_change"]
+        # From exactly zero any movement at all is more than ten per cent.
+        relative.append(change / start if start > 0 else change.where(change == 0, math.inf))
+    moved = pd.concat(relative, axis=1).max(axis=1) >= ATTENTION_MOVED
+    reached = bool(moved.any())
+    second = int(moved.to_numpy().argmax()) if reached else len(rows) - 1
+    way = float(rows["W_V_change"][second])
+    k1 = int(rows["step"][int((rows["W_V_change"] >= VALUE_SETTLED * way).to_numpy().argmax())])
+    k2 = int(rows["step"][second])
+    # way = 0: W_V never moved, which is no first stage, however large k₂ is.
+    ratio = k2 / k1 if k1 > 0 else math.nan
+    return Stages(k1, k2, ratio, separated=way > 0 and ratio >= SEPARATION, stage_two_reached=reached)

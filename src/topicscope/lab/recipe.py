@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
+import topicscope
 from topicscope.errors import InputError
-from topicscope.lab.parameters import ModelConfig
+from topicscope.lab.transformer import ModelConfig
 from topicscope.records import require_regular_file
 from topicscope.synthetic import Setting
 
@@ -245,6 +246,25 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     for text in overrides:
         put_field(document, *parsed_override(text))
     return make_recipe(document, where=str(path), folder=path.parent)
+
+
+def recipe_path(name: str) -> Path:
+    """The file of a recipe that comes with topicscope: in the source tree, or beside the package in an installation.
+
+    Raises:
+        InputError: it is in neither.
+    """
+    package = Path(topicscope.__file__).resolve().parent
+    places = [folder / "recipes" / f"{name}.toml" for folder in (package, package.parents[1])]
+    for path in places:
+        if path.is_file():
+            return path
+    raise InputError(
+        f"the recipe {name} is not installed",
+        received=str(places[0].parent),
+        expected=f"{name}.toml",
+        advice="install topicscope from a wheel or work in its source tree",
+    )
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,10 @@ from topicscope.lab.checkpoint import (
     save_checkpoint,
 )
 from topicscope.lab.data import held_out, inputs_of, masking_of, streams_of, topic_model_of
-from topicscope.lab.engine import build_engine, parameters_of, set_weights, weights_of
-from topicscope.lab.history import Meter, Snapshots, measured_steps
-from topicscope.lab.parameters import why_not_reduced
+from topicscope.lab.engine import build_engine, by_name, set_weights, weights_of
+from topicscope.lab.history import Meter, Snapshots, find_stages, measured_steps
 from topicscope.lab.recipe import Recipe, Stage, Training
-from topicscope.lab.stages import find_stages
+from topicscope.lab.transformer import why_not_reduced
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import (
     RECIPE,
@@ -171,7 +170,8 @@ class Run:
         data = held_out(recipe, self.topic_model, by_query=attention)
         self.meter = Meter(self.engine, self.topic_model, data, references, self.seeds, attention=attention)
         self.snapshots = Snapshots(self.topic_model, self.engine.frozen, self.total)
-        self.average = IterateAverage()
+        self.averaged = 0  # iterates that the sums below are of, in float64
+        self.sums: dict[str, Tensor] = {}
         digest = hashlib.sha256()
         for name, value in sorted(weights_of(self.engine).items()):
             digest.update(name.encode() + value.cpu().numpy().tobytes())
@@ -187,12 +187,17 @@ class Run:
         t, began = self.recipe.training, time.monotonic() - self.seconds
         measured = set(measured_steps(self.recipe.history, self.total))
         averaged_from = t.steps - math.floor(t.average * t.steps)
+        single = {f"{name}/{i}": part for name, parts in self.parameters.items() for i, part in enumerate(parts)}
         while True:
             span = next((s for s in self.spans if s.last > self.step), self.spans[-1])
             if self.optimizer is None or self.step == span.first:
                 self.optimizer = make_optimizer(t, span, self.parameters)
             losses = self.engine.next_losses(self.streams)
-            objective = ridge_penalty(parameters_of(self.engine), t.ridge, losses) if t.ridge else losses
+            objective = losses
+            for name, weight in t.ridge.items():
+                # The squared norm itself, so its gradient is 2 λ W (Knowl 2): no decoupled decay, no unsquared norm.
+                matrix = by_name(self.engine, {name: self.parameters[name]})[name]
+                objective = objective + weight * matrix.flatten(1).square().sum(1)
             if not bool(torch.isfinite(objective).all()):
                 raise self._diverged(objective, folder)
             for module in self.engine.modules:
@@ -213,14 +218,21 @@ class Run:
             self.optimizer.step()
             self.step += 1
             if self.step > averaged_from:
-                self.average.add(self.parameters)
+                self.averaged += 1
+                for name, part in single.items():
+                    if name in self.sums:
+                        self.sums[name] += part.detach()
+                    else:
+                        self.sums[name] = part.detach().to(torch.float64, copy=True)
             if folder is not None and self.step % t.checkpoint_every == 0 and self._finite():
                 self.seconds = time.monotonic() - began
                 save_checkpoint(folder, self._checkpoint())
             if self.step % 20 == 0 or self.step == self.total:
                 progress.update(self.recipe.name, self.step)
-        if self.average.count:
-            self.average.apply(self.parameters)
+        if self.averaged:
+            with torch.no_grad():
+                for name, part in single.items():
+                    part.copy_(self.sums[name] / self.averaged)
         if not self._finite():
             raise self._diverged(objective, folder)
         self.snapshots.take(self.step, weights_of(self.engine))
@@ -250,10 +262,10 @@ class Run:
         for stream, saved in zip(self.streams, state["streams"], strict=True):
             stream.restore(saved)
         self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
-        self.average.count = state["averaged"]
+        self.averaged = state["averaged"]
         device = self.recipe.training.device
         self.snapshots.restore({name: value.numpy() for name, value in _under(tensors, "snapshots").items()})
-        self.average.sums = {name: value.to(device) for name, value in _under(tensors, "average").items()}
+        self.sums = {name: value.to(device) for name, value in _under(tensors, "average").items()}
         span = next((s for s in self.spans if s.first < self.step < s.last), None)
         if span is not None:
             self.optimizer = make_optimizer(self.recipe.training, span, self.parameters)
@@ -264,7 +276,7 @@ class Run:
         groups = {
             "weights": weights_of(self.engine),
             "optimizer": flatten_optimizer(self.optimizer),
-            "average": self.average.sums,
+            "average": self.sums,
             "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.state().items()},
         }
         tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
@@ -275,7 +287,7 @@ class Run:
             "recipe": self.recipe.model_dump(),
             "start": self.digest,
             "streams": [stream.state() for stream in self.streams],
-            "averaged": self.average.count,
+            "averaged": self.averaged,
             "rows": self.rows,
         }
         return Checkpoint(tensors, state)
@@ -397,43 +409,6 @@ def clip_gradients(parameters: Mapping[str, Sequence[nn.Parameter]], limit: floa
         scale = (limit / norm.clamp(min=limit)).reshape(-1 if not by_seed else ())
         for g in gradients:
             g.mul_(scale if by_seed else scale.reshape(-1, *[1] * (g.ndim - 1)))
-
-
-@dataclass(eq=False)
-class IterateAverage:
-    """The mean of the iterates that are added, in float64."""
-
-    count: int = 0
-    sums: dict[str, Tensor] = field(default_factory=dict)
-
-    def add(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
-        """Take one iterate; names hold one or more tensors."""
-        self.count += 1
-        for name, parts in weights.items():
-            for index, part in enumerate(parts):
-                key = f"{name}/{index}"
-                if key in self.sums:
-                    self.sums[key] += part.detach()
-                else:
-                    self.sums[key] = part.detach().to(torch.float64, copy=True)
-
-    def apply(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
-        """Put the mean into the parameters."""
-        with torch.no_grad():
-            for name, parts in weights.items():
-                for index, part in enumerate(parts):
-                    part.copy_(self.sums[f"{name}/{index}"] / self.count)
-
-
-def ridge_penalty(parameters: Mapping[str, Tensor], ridge: Mapping[str, float], losses: Tensor) -> Tensor:
-    """losses + Σ_W λ_W ‖W‖²_F, both [seed].
-
-    parameters: name -> [seed …]. The squared norm itself is penalised, so its gradient is 2 λ W (Knowl 2): neither a
-    decoupled decay nor an unsquared norm.
-    """
-    for name, weight in ridge.items():
-        losses = losses + weight * parameters[name].flatten(1).square().sum(1)
-    return losses
 
 
 def check_names(what: str, names: Collection[str], trainable: Collection[str]) -> None:

@@ -59,10 +59,10 @@ class TopicStructureCallback(TrainerCallback):
         seed: int = 0,
         log: Log | None = None,
     ) -> None:
-        options: dict[str, Any] = {"every": every, "budget": budget, "on_error": on_error}
-        options |= {"threshold": threshold, "language": language, "seed": seed}
-        found = Settings.checked(topics, documents, **options, log=log)
-        self._options = options | {"topics": found.given, "documents": found.corpus}
+        found = Settings(topics, documents, every, budget, on_error, threshold, language, seed, log)
+        self._options: dict[str, Any] = {"topics": found.given, "documents": found.corpus, "every": every}
+        self._options |= {"budget": budget, "on_error": on_error}
+        self._options |= {"threshold": threshold, "language": language, "seed": seed}
         self._user_log = log
         self.trainer = trainer
         self._out, self._tokenizer = out, tokenizer
@@ -91,11 +91,12 @@ class TopicStructureCallback(TrainerCallback):
                 "callback.trainer before trainer.train()",
                 ", ".join(args.report_to),
             )
-        tokenizer = self._tokenizer or _tokenizer_in(kwargs.get("processing_class"))
+        processor = kwargs.get("processing_class")
+        tokenizer = self._tokenizer or getattr(processor, "tokenizer", processor)
         model: Any = kwargs.get("model")
         self.monitor = TopicStructureMonitor(
             model,
-            tokenizer,
+            tokenizer if isinstance(tokenizer, PreTrainedTokenizerBase) else None,
             **self._options,
             out=str(args.output_dir) if self._out is None else self._out,
             total_steps=state.max_steps,
@@ -131,8 +132,3 @@ class TopicStructureCallback(TrainerCallback):
                 reporter.on_log(args, state, copy.copy(control), logs=dict(metrics), model=model)
         if self._user_log is not None:
             self._user_log(step, metrics)
-
-
-def _tokenizer_in(processor: Any) -> PreTrainedTokenizerBase | None:
-    found = getattr(processor, "tokenizer", processor)
-    return found if isinstance(found, PreTrainedTokenizerBase) else None

@@ -4,7 +4,7 @@ Probe every checkpoint of a training run with the same documents and topics.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -169,25 +169,43 @@ def probe_checkpoints(
         if run.resumed:  # one curve needs one text, one set of topics and one set of options
             require_same(settings, read_json(run.folder / RECORD).get("settings", {}), run.folder)
         series = _Series(found, run.folder, settings, command)
-        series.written()  # before anything is kept that only these settings make
+        finished = series.written()  # before anything is kept that only these settings make
         fitted = topics_from(source, corpus, config, split_words, shown, run.folder)
-
-        def probed(checkpoint: Checkpoint) -> ProbeResult:
-            """Its finished result, or a probe of it, from where an earlier one was stopped."""
-            # Loaded here, so that what cannot be read is known before a folder is made for it.
-            view = view_of(checkpoint.model, None, config)
-            revision = checkpoint.model.partition("@")[2] or None
-            return probe(
-                view,
-                documents=corpus,
-                topics=fitted.word_list or fitted.topics,
-                out=run.folder / RESULTS / checkpoint.name,
-                config=replace(config, revision=revision),
-                resume=True,
-            )
-
-        finished = series.made(probed, shown, skip=on_error == "skip")
-        run.keep = finished.interrupted
+        first_error: tuple[Checkpoint, TopicscopeError] | None = None
+        interrupted = False
+        with tracked(shown, _TASK, len(found), "checkpoints"):
+            for number, checkpoint in enumerate(found, start=1):
+                try:
+                    # Loaded here, so that what cannot be read is known before a folder is made for it.
+                    view = view_of(checkpoint.model, None, config)
+                    result = probe(
+                        view,
+                        documents=corpus,
+                        topics=fitted.word_list or fitted.topics,
+                        out=run.folder / RESULTS / checkpoint.name,
+                        config=replace(config, revision=checkpoint.model.partition("@")[2] or None),
+                        resume=True,
+                    )
+                except RunError:
+                    raise
+                except TopicscopeError as error:
+                    if on_error == "stop":
+                        raise _named(checkpoint, error) from error
+                    first_error = first_error or (checkpoint, error)
+                    series.status[checkpoint.name] |= {"status": "skipped", "reason": str(error)}
+                except KeyboardInterrupt:
+                    interrupted = True
+                else:
+                    interrupted = result.interrupted
+                    if not interrupted:
+                        series.measured(checkpoint, result)
+                finished = series.written(interrupted=interrupted)
+                if interrupted:
+                    break
+                shown.update(_TASK, number)
+        if first_error is not None and not series.rows and not interrupted:
+            raise _named(*first_error) from first_error[1]
+        run.keep = interrupted
     return replace(finished, folder=run.folder)
 
 
@@ -197,52 +215,27 @@ class _Series:
     def __init__(
         self, found: tuple[Checkpoint, ...], folder: Path, settings: Mapping[str, Any], command: str | None
     ) -> None:
-        self._status: dict[str, dict[str, Any]] = {
+        self.status: dict[str, dict[str, Any]] = {
             each.name: {"name": each.name, "model": each.model, "step": each.step, "status": "waiting"}
             for each in found
         }
-        self._found, self._folder, self._settings, self._command = found, folder, settings, command
-        self._name = Path(found[0].model.partition("@")[0]).resolve().parent.name
-        if "@" in found[0].model:
-            self._name = found[0].model.partition("@")[0]
-        self._rows: list[dict[str, Any]] = []
+        self._folder, self._settings, self._command = folder, settings, command
+        model, at, _ = found[0].model.partition("@")
+        self._name = model if at else Path(model).resolve().parent.name
+        self.rows: list[dict[str, Any]] = []
 
-    def made(self, probed: Callable[[Checkpoint], ProbeResult], progress: Progress, *, skip: bool) -> CheckpointSeries:
-        """Every checkpoint in its turn, the series written after each; skip: those that cannot be read are left out."""
-        first_error: tuple[Checkpoint, TopicscopeError] | None = None
-        with tracked(progress, _TASK, len(self._found), "checkpoints"):
-            for number, checkpoint in enumerate(self._found):
-                try:
-                    result = probed(checkpoint)
-                except RunError:
-                    raise
-                except TopicscopeError as error:
-                    if not skip:
-                        raise _named(checkpoint, error) from error
-                    first_error = first_error or (checkpoint, error)
-                    self._status[checkpoint.name] |= {"status": "skipped", "reason": str(error)}
-                except KeyboardInterrupt:
-                    return self.written(interrupted=True)
-                else:
-                    if result.interrupted:
-                        return self.written(interrupted=True)
-                    self._measured(checkpoint, result)
-                self.written()
-                progress.update(_TASK, number + 1)
-        if first_error is not None and not self._rows:
-            raise _named(*first_error) from first_error[1]
-        return self.written()
-
-    def _measured(self, checkpoint: Checkpoint, result: ProbeResult) -> None:
+    def measured(self, checkpoint: Checkpoint, result: ProbeResult) -> None:
+        """Add what one checkpoint gave."""
         where = {"checkpoint": checkpoint.name, "step": checkpoint.step}
-        self._rows += [where | row for row in series_rows(result)]
+        self.rows += [where | row for row in series_rows(result)]
         kept = {"weights_hash": result.model["weights_hash"], "headline": str(result)}
-        self._status[checkpoint.name] |= {"status": "measured", **kept}
+        self.status[checkpoint.name] |= {"status": "measured", **kept}
 
     def written(self, *, interrupted: bool = False) -> CheckpointSeries:
-        states = tuple(self._status.values())
+        """The series as it stands, left in its folder."""
+        states = tuple(self.status.values())
         series = CheckpointSeries(
-            self._name, frame_of(self._rows), states, self._settings, self._folder, self._command, interrupted
+            self._name, frame_of(self.rows), states, self._settings, self._folder, self._command, interrupted
         )
         series.write(self._folder)
         return series

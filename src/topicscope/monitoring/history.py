@@ -115,28 +115,17 @@ class MonitorHistory:
         )
 
 
-class HistoryWriter:
-    """Appends lines; a last line that was left unfinished is closed first."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file() and path.stat().st_size:
-            with path.open("rb") as stream:
-                stream.seek(-1, os.SEEK_END)
-                unfinished = stream.read(1) != b"\n"
-            if unfinished:
-                self._append("\n")
-
-    def write(self, kind: str, line: Mapping[str, Any]) -> None:
-        """One line, flushed to the disk."""
-        self._append(dump_json({"kind": kind, **line}) + "\n")
-
-    def _append(self, text: str) -> None:
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
+def append_line(path: Path, kind: str, line: Mapping[str, Any]) -> None:
+    """Add a line and flush it to the disk; a last line that a killed process left unfinished is closed first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+") as stream:
+        if stream.tell():
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":
+                stream.write(b"\n")
+        stream.write((dump_json({"kind": kind, **line}) + "\n").encode())
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:

@@ -1,4 +1,5 @@
-"""One measurement of a model in training: attention, OV circuit and weights of every layer, and the embeddings.
+"""One measurement of a model in training: attention, OV circuit and weights of every layer, and the embeddings; and
+what keeps it from changing the training around it.
 
 Norms of a layer's query, key, value and output weights, and how far they are from where training began.
 
@@ -22,7 +23,9 @@ z_banded: shuffled within frequency bands.
 Axes: b unit of the batch, h head, q query, k key, e layer.
 """
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,73 @@ from topicscope.probing.statistics import (
 from topicscope.probing.tokens import AlignedUnit, word_token_ids
 from topicscope.topics import PairClass
 
+
+def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
+    """The model inside torch.compile, DistributedDataParallel and DataParallel, however they are stacked.
+
+    Raises:
+        UnsupportedModelError: its parameters are sharded over processes, so that no process has the whole model.
+    """
+    parallel = torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel
+    inner: torch.nn.Module | None = model
+    while inner is not None:
+        model = inner
+        # The class of compiled modules is not asked for: that would load the compiler.
+        inner = model.module if isinstance(model, parallel) else model._modules.get("_orig_mod")
+    # FSDP and tensor parallelism keep DTensors or flat shards, DeepSpeed's third stage empties parameters.
+    sharded = [
+        n
+        for n, p in model.named_parameters()
+        if hasattr(p, "_local_tensor") or hasattr(p, "ds_id") or "_flat_param" in n
+    ]
+    if sharded:
+        raise UnsupportedModelError(
+            "a model whose parameters are sharded over processes cannot be measured while it trains",
+            received=sharded[0],
+            expected="a whole model in the first process (one device, DDP, DataParallel)",
+            advice="probe its saved checkpoints instead",
+        )
+    return model
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that measures: rank 0, or the only one."""
+    distributed = torch.distributed
+    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+@contextmanager
+def preserve_state(model: torch.nn.Module) -> Iterator[None]:
+    """Inside no autocast, also not that which accelerate wraps a model's `forward` in, and no gradients; afterwards
+    every random state is what it was.
+
+    Modes, hooks and the attention kernel are put back by the readings themselves (`probing.hf.eager`).
+    """
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - somebody else's, which must stay
+    device = next(model.parameters()).device.type
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    state: dict[str, Any] = model.__dict__
+    wrapped, original = state.get("forward"), state.get("_original_forward")
+    bare = wrapped is not None and original is not None
+    try:
+        if bare:
+            state["forward"] = original
+        with torch.random.fork_rng(devices), torch.autocast(device, enabled=False), torch.no_grad():
+            yield
+    finally:
+        if bare:
+            state["forward"] = wrapped
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+def synchronise(model: torch.nn.Module) -> None:
+    """Wait for what a GPU still has to do, so that it is not counted as the measurement's."""
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 START_FILE = "topic_structure_start.safetensors"
 
 
@@ -73,24 +143,16 @@ def weight_rows(view: ModelView, start: Path | None) -> Iterator[dict[str, Any]]
 
     start: the file of `save_start`; None: no change is known. Nothing where the model's matrices are not known.
     """
-    if start is None or not start.is_file():
-        yield from _rows(view, None)
-        return
-    with safe_open(start, framework="pt") as kept:
-        yield from _rows(view, kept)
-
-
-def _rows(view: ModelView, kept: Any) -> Iterator[dict[str, Any]]:
-    try:
+    known = start is not None and start.is_file()
+    opened: Any = safe_open(start, framework="pt") if known else nullcontext()
+    with opened as kept, suppress(UnsupportedModelError):
         for part, layer, matrices in attention_weights(view):
             row: dict[str, Any] = {"part": part, "layer": layer}
             for name, matrix in matrices.items():
                 row[f"{name}_norm"] = float(matrix.norm())
-                if kept is not None:
+                if known:
                     row[f"{name}_change"] = float((matrix - kept.get_tensor(f"{part}/{layer}/{name}")).norm())
             yield row
-    except UnsupportedModelError:
-        return
 
 
 # In this order: a word with itself, other words of one topic, words of different topics.
@@ -241,17 +303,15 @@ class TopicStructureMeter:
 
     def _circuits(self, output_embeddings: torch.Tensor | None) -> Iterator[dict[str, Any]]:
         """The sum of a layer's OV circuits, straight from the embeddings; nothing where the matrices are not known."""
-        factors = circuit_factors(self.view, self._ids, output_embeddings, direct_values_only=True)
-        try:
-            for found in factors:
-                left, right = (_side_by_side(x) for x in (found.left, found.right))
+        with suppress(UnsupportedModelError):
+            for found in circuit_factors(self.view, self._ids, output_embeddings, direct_values_only=True):
+                # [head word k]: side by side they are factors of the sum over heads.
+                left, right = (x.swapaxes(0, 1).reshape(1, x.shape[1], -1) for x in (found.left, found.right))
                 contrast = self._word_pairs.contrast(left, right)
                 names = ("same", "different", "difference", "difference_se", "z", "z_banded")
                 row: dict[str, Any] = {name: float(getattr(contrast, name)[0]) for name in names}
                 row["z_banded"] = row["z_banded"] if self._banded else row["z"]
                 yield {"part": found.part, "layer": found.layer} | row
-        except UnsupportedModelError:
-            return
 
 
 def flat_metrics(row: Mapping[str, Any]) -> dict[str, float]:
@@ -269,8 +329,3 @@ def flat_metrics(row: Mapping[str, Any]) -> dict[str, float]:
         where = f"topics/{part}layer_{layer['layer']:02d}"
         found |= {f"{where}/{name}": v for name, v in layer.items() if name not in ("part", "layer")}
     return {name: float(value) for name, value in found.items() if value is not None and np.isfinite(value)}
-
-
-def _side_by_side(x: Float[np.ndarray, "head word k"]) -> Float[np.ndarray, "one word all"]:
-    """Factors of the sum over heads."""
-    return np.asarray(x.swapaxes(0, 1).reshape(1, x.shape[1], -1))

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,14 +21,22 @@ from topicscope.errors import InputError
 from topicscope.monitoring.history import (
     HISTORY_FILE,
     SCHEMA_VERSION,
-    HistoryWriter,
     MonitorHistory,
+    append_line,
     current,
     read_lines,
 )
-from topicscope.monitoring.isolation import is_first_process, preserve_state, synchronise, unwrap_model
-from topicscope.monitoring.measurement import START_FILE, TopicStructureMeter, flat_metrics, save_start
-from topicscope.monitoring.probe_set import MonitorTopics, ProbeSet, prepare, read_given
+from topicscope.monitoring.measurement import (
+    START_FILE,
+    TopicStructureMeter,
+    flat_metrics,
+    is_first_process,
+    preserve_state,
+    save_start,
+    synchronise,
+    unwrap_model,
+)
+from topicscope.monitoring.probe_set import MonitorTopics, prepare, read_given
 from topicscope.monitoring.schedule import Budget, Every, Share, grid, share_of
 from topicscope.probing import Documents, Given, corpus_of
 from topicscope.probing.hf import ModelView, view_model
@@ -36,47 +44,37 @@ from topicscope.records import now
 from topicscope.text import Corpus
 
 ON_ERROR = ("log", "raise")
+_MOST_FAILURES = 3
+_logger = logging.getLogger(__name__)
 Log = Callable[[int, Mapping[str, float]], None]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Settings:
-    """See `TopicStructureMonitor`; topics and documents are opened, the budget is a share."""
+    """See `TopicStructureMonitor`.
 
-    given: Given
-    corpus: Corpus
+    Raises:
+        InputError: see `read_given`, `corpus_of`, `grid` and `share_of`; an unknown `on_error`.
+    """
+
+    topics: InitVar[MonitorTopics]
+    documents: InitVar[Documents]
     every: Every
-    share: float | None
+    budget: InitVar[Share]
     on_error: str
     threshold: float | None
     language: str
     seed: int
     log: Log | None
+    given: Given = field(init=False)
+    corpus: Corpus = field(init=False)
+    share: float | None = field(init=False)
 
-    @classmethod
-    def checked(
-        cls,
-        topics: MonitorTopics,
-        documents: Documents,
-        *,
-        every: Every,
-        budget: Share,
-        on_error: str,
-        threshold: float | None,
-        language: str,
-        seed: int,
-        log: Log | None,
-    ) -> "Settings":
-        """Open what is named and refuse what cannot be used.
-
-        Raises:
-            InputError: see `read_given`, `corpus_of`, `grid` and `share_of`; an unknown `on_error`.
-        """
-        if on_error not in ON_ERROR:
-            raise InputError("unknown on_error", received=on_error, expected='"log" or "raise"')
-        grid(every, None)
-        share = share_of(budget)
-        return cls(read_given(topics), corpus_of(documents), every, share, on_error, threshold, language, seed, log)
+    def __post_init__(self, topics: MonitorTopics, documents: Documents, budget: Share) -> None:
+        if self.on_error not in ON_ERROR:
+            raise InputError("unknown on_error", received=self.on_error, expected='"log" or "raise"')
+        grid(self.every, None)
+        self.share, self.given, self.corpus = share_of(budget), read_given(topics), corpus_of(documents)
 
 
 class Session:
@@ -121,12 +119,29 @@ class Session:
                 self._start.unlink(missing_ok=True)
                 save_start(self._view, self._start)
         self.measured = set(kept)
-        self._writer = HistoryWriter(out / HISTORY_FILE)
+        self._history = out / HISTORY_FILE
         self._skipped = 0
         self._grid = grid(settings.every, budget.total)
         seconds = time.perf_counter() - begun
         budget.spent += spent + seconds
-        self._writer.write("run", self._description(found, start_step, seconds))
+        description = {
+            "schema_version": SCHEMA_VERSION,
+            "created": now(),
+            "start_step": start_step,
+            "total_steps": budget.total,
+            "every": settings.every,
+            "budget": budget.share,
+            "setup_seconds": seconds,
+            "model": {"name": self._view.name, "type": self._view.model_type, "dtype": self._view.dtype},
+            "weights_at_start_known": self._start.is_file(),
+            "documents": found.documents,
+            "units": len(found.units),
+            "words": len(self._meter.words),
+            "words_without_token": self._meter.words_without_token,
+            "left_out": dict(found.left_out),
+            "topics": dict(found.topics),
+        }
+        append_line(self._history, "run", description)
         self.due: int | None = start_step
 
     def look(self, step: int) -> None:
@@ -136,8 +151,13 @@ class Session:
         self.due = next((due for due in self._grid if due > step), None)
         if self._budget.affords(step):
             self.measure(step)
-        else:
-            self._skip(step)
+            return
+        self._skipped += 1
+        if self._skipped == 1:
+            share = f"{self._budget.share or 0:.1%} of the run's time"
+            text = f"not measured within {share}, nor further steps until it affords them; budget=None measures all"
+            _logger.warning("topic structure, step %d: %s", step, text)
+            append_line(self._history, "note", {"step": step, "text": text})
 
     def measure(self, step: int) -> None:
         """Measure and write, unless the step is in the history."""
@@ -148,7 +168,7 @@ class Session:
         with preserve_state(self._module):
             head = getattr(self._module, "get_output_embeddings", lambda: None)()
             row = self._meter.measure(self._start, None if head is None else head.weight.detach())
-            self._writer.write("measurement", {"step": step, "seconds": time.perf_counter() - begun, **row})
+            append_line(self._history, "measurement", {"step": step, "seconds": time.perf_counter() - begun, **row})
             self.measured.add(step)
             if self._settings.log is not None:
                 self._settings.log(step, flat_metrics(row))
@@ -160,7 +180,8 @@ class Session:
         if measure and self._budget.affords(step, last=True):
             self.measure(step)
         if self._skipped:
-            self._writer.write("note", {"step": step, "skipped": self._skipped, "text": "over the budget of time"})
+            note = {"step": step, "skipped": self._skipped, "text": "over the budget of time"}
+            append_line(self._history, "note", note)
             self._skipped = 0
 
     def failed(self, step: int, error: Exception, *, give_up: bool) -> None:
@@ -168,35 +189,7 @@ class Session:
         if give_up:
             self.due = None
         with suppress(OSError):  # a full disk may be why
-            self._writer.write("note", {"step": step, "failure": f"{type(error).__name__}: {error}"})
-
-    def _skip(self, step: int) -> None:
-        """Count a step that the budget does not afford; the first one is logged."""
-        self._skipped += 1
-        if self._skipped == 1:
-            share = f"{self._budget.share or 0:.1%} of the run's time"
-            text = f"not measured within {share}, nor further steps until it affords them; budget=None measures all"
-            _logger.warning("topic structure, step %d: %s", step, text)
-            self._writer.write("note", {"step": step, "text": text})
-
-    def _description(self, found: ProbeSet, start_step: int, seconds: float) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "created": now(),
-            "start_step": start_step,
-            "total_steps": self._budget.total,
-            "every": self._settings.every,
-            "budget": self._budget.share,
-            "setup_seconds": seconds,
-            "model": {"name": self._view.name, "type": self._view.model_type, "dtype": self._view.dtype},
-            "weights_at_start_known": self._start.is_file(),
-            "documents": found.documents,
-            "units": len(found.units),
-            "words": len(self._meter.words),
-            "words_without_token": self._meter.words_without_token,
-            "left_out": dict(found.left_out),
-            "topics": dict(found.topics),
-        }
+            append_line(self._history, "note", {"step": step, "failure": f"{type(error).__name__}: {error}"})
 
 
 def _earlier(path: Path, start_step: int) -> tuple[dict[int, dict[str, Any]], float]:
@@ -206,10 +199,6 @@ def _earlier(path: Path, start_step: int) -> tuple[dict[int, dict[str, Any]], fl
     lines, _ = read_lines(path)
     kept, _ = current([*lines, {"kind": "run", "start_step": start_step}])
     return kept, sum(float(line.get("seconds") or line.get("setup_seconds") or 0.0) for line in lines)
-
-
-_logger = logging.getLogger(__name__)
-_MOST_FAILURES = 3
 
 
 class TopicStructureMonitor:
@@ -261,17 +250,7 @@ class TopicStructureMonitor:
         seed: int = 0,
         log: Log | None = None,
     ) -> None:
-        settings = Settings.checked(
-            topics,
-            documents,
-            every=every,
-            budget=budget,
-            on_error=on_error,
-            threshold=threshold,
-            language=language,
-            seed=seed,
-            log=log,
-        )
+        settings = Settings(topics, documents, every, budget, on_error, threshold, language, seed, log)
         self._on_error, self._failures = settings.on_error, 0
         self._path, self._done = Path(out) / HISTORY_FILE, start_step
         self._budget = Budget(settings.share, total_steps, every)

@@ -4,7 +4,7 @@ A quantity has structure from its onset on: the first measured step from which i
 uncertainties make its interval [low, high]: between two measurements nothing is known, and z has a standard error of 1.
 low: the last measured step at which z was below 2 (4 less two standard errors), 0 where it never was; high: the first
 step from which z stays at 6 or more (4 plus two), infinite where it does not. z is that within frequency bands where
-it is known. The rule on norms of `lab.stages`, as for laboratory runs, is applied to each layer beside it.
+it is known. The rule on norms of `lab.find_stages`, as for laboratory runs, is applied to each layer beside it.
 """
 
 import math
@@ -103,8 +103,12 @@ def find_stages(history: MonitorHistory) -> MonitorStages:
         for quantity in ("ov", "attention"):
             if f"{quantity}_z" in rows:
                 onsets.append(onset(rows, f"{quantity}_", quantity=quantity, part=part, layer=layer))
-        norms[part, layer] = _by_norms(rows)
-    return MonitorStages(tuple(sorted(onsets, key=_order)), norms)
+        names = ["step", *(f"{w}_{end}" for w in ("W_V", "W_K", "W_Q") for end in ("norm", "change"))]
+        known = all(name in rows and rows[name].notna().all() for name in names) and 0 in set(rows["step"])
+        norms[part, layer] = stages_of_norms(rows[names]) if known else None
+    order = ("embeddings", "ov", "attention")
+    onsets.sort(key=lambda o: (order.index(o.quantity), o.part or "", -1 if o.layer is None else o.layer))
+    return MonitorStages(tuple(onsets), norms)
 
 
 def onset(
@@ -126,15 +130,3 @@ def _from_where(steps: np.ndarray, z: np.ndarray, least: float) -> float:
     if first < len(steps):
         return float(steps[first])
     return math.nan if least == Z else math.inf
-
-
-def _by_norms(rows: pd.DataFrame) -> Stages | None:
-    names = ["step", *(f"{w}_{end}" for w in ("W_V", "W_K", "W_Q") for end in ("norm", "change"))]
-    if any(name not in rows or rows[name].isna().any() for name in names) or 0 not in set(rows["step"]):
-        return None
-    return stages_of_norms(rows[names])
-
-
-def _order(onset: Onset) -> tuple[int, str, int]:
-    quantities = ("embeddings", "ov", "attention")
-    return quantities.index(onset.quantity), onset.part or "", -1 if onset.layer is None else onset.layer

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from topicscope.errors import InputError
 from topicscope.probing import Given, ProbeConfig, TopicSource, configurations_of, read_topics, topics_from
-from topicscope.probing.attention import Configuration, TopicLookup
+from topicscope.probing.attention import TopicLookup
 from topicscope.probing.tokens import AlignedUnit, tokens_of
 from topicscope.progress import SilentProgress
 from topicscope.text import Corpus, normalise_word, split_words
@@ -113,32 +113,23 @@ def prepare(
             where=corpus.name,
             advice="give more documents, other topics, or a larger threshold",
         )
-    units = _shuffled(tokens[:], seed)
+    # Documents in a random order, the units of each together.
+    ids = sorted({unit.document_id for unit in tokens[:]})
+    place = dict(zip(ids, np.random.default_rng(seed).permutation(len(ids)).tolist(), strict=True))
+    units = tuple(sorted(tokens[:], key=lambda unit: place[unit.document_id]))
     numbers = {name: i for i, name in enumerate(dict.fromkeys(unit.document_id for unit in units))}
     return ProbeSet(
         units=units,
         document_of=np.array([numbers[unit.document_id] for unit in units]),
         lookup=lookup,
         counts=counts,
-        left_out=_left_out(tokens, configuration, membership),
+        left_out={
+            "documents_without_sample": tokens.unit_counts.documents - tokens.documents,
+            **{f"units: {reason}": number for reason, number in tokens.unit_counts.dropped.items()},
+            **{f"words of the text: {reason}": number for reason, number in tokens.coverage.lost.items()},
+            "words_of_topics_not_in_sample": len(configuration.assignment.words) - int(membership.any(1).sum()),
+            "words_of_several_topics": configuration.assignment.dropped_ambiguous,
+        },
         topics={"threshold": configuration.threshold, "topics": configuration.assignment.num_topics}
         | {"words": len(configuration.assignment.words), **fitted.provenance},
     )
-
-
-def _shuffled(units: Sequence[AlignedUnit], seed: int) -> tuple[AlignedUnit, ...]:
-    """Documents in a random order, the units of each together."""
-    ids = sorted({unit.document_id for unit in units})
-    place = dict(zip(ids, np.random.default_rng(seed).permutation(len(ids)).tolist(), strict=True))
-    return tuple(sorted(units, key=lambda unit: place[unit.document_id]))
-
-
-def _left_out(tokens: Any, configuration: Configuration, membership: np.ndarray) -> dict[str, int]:
-    counts = tokens.unit_counts
-    return {
-        "documents_without_sample": counts.documents - tokens.documents,
-        **{f"units: {reason}": number for reason, number in counts.dropped.items()},
-        **{f"words of the text: {reason}": number for reason, number in tokens.coverage.lost.items()},
-        "words_of_topics_not_in_sample": len(configuration.assignment.words) - int(membership.any(1).sum()),
-        "words_of_several_topics": configuration.assignment.dropped_ambiguous,
-    }

@@ -17,6 +17,7 @@ import statistics
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from itertools import count
 
 from topicscope.errors import InputError
 
@@ -40,11 +41,10 @@ def grid(every: Every, total: int | None) -> Iterator[int]:
 
 def _grid(every: Every, total: int | None) -> Iterator[int]:
     last = -1
-    for number in range(-1, 2**62):
-        if number < 0:
-            step = 0
-        else:
-            step = round(2 ** (number / POINTS_PER_DOUBLING)) if every == "log" else (number + 1) * int(every)
+    for number in count():
+        step = (
+            number * int(every) if every != "log" else round(2 ** ((number - 1) / POINTS_PER_DOUBLING)) * (number > 0)
+        )
         if total is not None and step >= total:
             yield total
             return

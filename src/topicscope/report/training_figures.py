@@ -143,7 +143,7 @@ def run_matrices(record: RunRecord) -> dict[str, RunMatrix]:
 
 
 LOSSES = {"loss": "held-out documents", "batch_loss": "batch", "objective": "batch, with the L2 term"}
-# Of `topicscope.lab.stages`.
+# Of `topicscope.lab.find_stages`.
 _SETTLED, _MOVED = 0.9, 0.1
 
 

@@ -5,11 +5,19 @@ from typing import TYPE_CHECKING
 from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from topicscope.synthetic.counts import TokenCounts, count_tokens, population_counts, sampled_counts
     from topicscope.synthetic.documents import DocumentLaw, Documents
-    from topicscope.synthetic.masking import MaskedBatch, Masking
-    from topicscope.synthetic.setting import Setting, Weighting
-    from topicscope.synthetic.streams import BatchStream, FixedDocuments, FreshDocuments, Population, SampledCounts
+    from topicscope.synthetic.masking import MaskedBatch, Masking, Setting, Weighting
+    from topicscope.synthetic.streams import (
+        BatchStream,
+        FixedDocuments,
+        FreshDocuments,
+        Population,
+        SampledCounts,
+        TokenCounts,
+        count_tokens,
+        population_counts,
+        sampled_counts,
+    )
 
 __all__ = [
     "BatchStream",

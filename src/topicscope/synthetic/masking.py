@@ -1,16 +1,121 @@
-"""The masked-language-model corruption of Knowl 6."""
+"""The mathematical set-up of the paper and its masked-language-model corruption (Knowl 6), validated."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import UnionType
+from typing import Any, Literal
 
 import numpy as np
 
 from topicscope.errors import InputError
 from topicscope.records import Headers, read_npz, write_npz
 from topicscope.synthetic.documents import Documents, bernoulli
-from topicscope.synthetic.setting import Setting, Weighting
+
+Weighting = Literal["document", "token"]
 
 _FIELDS = ("input_ids", "labels", "selected", "attendable")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """T disjoint topics of v words; a document activates τ of them; masked-language-model corruption.
+
+    | field | symbol | allowed |
+    | --- | --- | --- |
+    | num_topics | T | >= 1 |
+    | words_per_topic | v | >= 1 |
+    | topics_per_document | τ | 1 <= τ <= T |
+    | p_mask | p_m: share of positions selected | 0 < p_m < 1 |
+    | p_correct | p_c: share of selected positions left as they are | >= 0, p_c + p_r < 1 |
+    | p_random | p_r: share of selected positions replaced by a uniform word | >= 0 |
+    | document_length | N, None for an infinite document | >= 1 |
+    | weighting | how selected positions are weighted | "document" or "token" |
+
+    With "document" weighting each document divides by its own number of selected positions; with "token" every
+    selected position counts the same.
+
+    Raises:
+        InputError: a value outside its range; the message names the field, the value and the range.
+    """
+
+    num_topics: int
+    words_per_topic: int
+    topics_per_document: int
+    p_mask: float
+    p_correct: float
+    p_random: float
+    document_length: int | None = None
+    weighting: Weighting = "document"
+
+    def __post_init__(self) -> None:
+        number, whole = int | float, "a whole number >= 1"
+        rules: tuple[tuple[str, type | UnionType, Callable[[Any], bool], str], ...] = (
+            ("num_topics", int, lambda T: T >= 1, whole),
+            ("words_per_topic", int, lambda v: v >= 1, whole),
+            ("topics_per_document", int, lambda tau: tau >= 1, whole),
+            (
+                "topics_per_document",
+                int,
+                lambda tau: tau <= self.num_topics,
+                f"between 1 and num_topics = {self.num_topics}",
+            ),
+            ("p_mask", number, lambda p: 0 < p < 1, "0 < p_mask < 1"),
+            ("p_correct", number, lambda p: 0 <= p < 1, "0 <= p_correct < 1"),
+            ("p_random", number, lambda p: 0 <= p < 1, "0 <= p_random < 1"),
+            (
+                "document_length",
+                int | None,
+                lambda N: N is None or N >= 1,
+                f"{whole}, or None for an infinite document",
+            ),
+            ("weighting", str, lambda weighting: weighting in ("document", "token"), '"document" or "token"'),
+        )
+        for name, kind, holds, expected in rules:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kind) or not holds(value):
+                raise InputError(f"impossible setting: {name}", received=value, expected=expected)
+        if not self.p_correct + self.p_random < 1:
+            raise InputError(
+                "impossible setting: p_correct + p_random",
+                received=self.p_correct + self.p_random,
+                expected="p_correct + p_random < 1 (the rest becomes [MASK])",
+            )
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V = T v, the number of words; [MASK] is not one of them."""
+        return self.num_topics * self.words_per_topic
+
+    @property
+    def p_mask_token(self) -> float:
+        """p_0 = 1 - p_c - p_r, the share of selected positions that become [MASK]."""
+        return 1.0 - self.p_correct - self.p_random
+
+    @property
+    def a(self) -> float:
+        """a = 1 - (1 - p_c) p_m, the share of positions that show their own word on purpose."""
+        return 1.0 - (1.0 - self.p_correct) * self.p_mask
+
+    @property
+    def r(self) -> float:
+        """r = p_m p_r, the share of positions that show a random word."""
+        return self.p_mask * self.p_random
+
+    @property
+    def m(self) -> float:
+        """m = p_m p_0, the share of positions that show [MASK]; a + r + m = 1."""
+        return self.p_mask * self.p_mask_token
+
+    @property
+    def kappa(self) -> float:
+        """κ = (T - τ) / (τ T (T - 1)), with E θθᵀ = κ I + ((1/T - κ)/T) 1 1ᵀ; 0 at T = 1."""
+        T, tau = self.num_topics, self.topics_per_document
+        return 0.0 if T == 1 else (T - tau) / (tau * T * (T - 1))
+
+    def as_dict(self) -> dict[str, int | float | str | None]:
+        """The fields by name, for records."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,11 +245,6 @@ class Masking:
 
     def __post_init__(self) -> None:
         Setting(1, 1, 1, self.p_mask, self.p_correct, self.p_random, weighting=self.weighting)
-
-    @classmethod
-    def of(cls, setting: Setting, *, specials: bool = False, hide_selected: bool = False) -> "Masking":
-        """The masking part of a `Setting`."""
-        return cls(setting.p_mask, setting.p_correct, setting.p_random, setting.weighting, specials, hide_selected)
 
     @property
     def p_mask_token(self) -> float:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 from topicscope.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from topicscope.text.corpus import Corpus, corpus_from, open_corpus, wikipedia_sample
-    from topicscope.text.sampling import sample_documents
+    from topicscope.text.corpus import Corpus, corpus_from, open_corpus, sample_documents, wikipedia_sample
     from topicscope.text.source import MAX_DOCUMENT_BYTES, Document, OnError
-    from topicscope.text.units import Unit, UnitCounts, UnitReader, passages, sample_units
+    from topicscope.text.units import Unit, UnitCounts, UnitReader, passages
     from topicscope.text.words import Word, WordLengths, WordSplitter, load_stop_words, normalise_word, split_words
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "open_corpus",
     "passages",
     "sample_documents",
-    "sample_units",
     "split_words",
     "wikipedia_sample",
 ]

@@ -1,23 +1,25 @@
-"""Text as a stream of documents that can be read again, from files or live objects, with ids kept to the end.
+"""Text as a stream of documents that can be read again, from files or live objects, with ids kept to the end; and a
+sample of them.
 
 The corpus is never held in memory: every pass opens its source again. What a pass leaves out it counts by reason.
 """
 
 import hashlib
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pandas as pd
 
 from topicscope.errors import InputError
+from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import name_of, place_of
+from topicscope.text.mediawiki import read_sample, sample_dump
 from topicscope.text.readers import reader_of
 from topicscope.text.source import MAX_DOCUMENT_BYTES, Document, Faults, OnError, Source, is_encodable
-from topicscope.text.wikipedia import read_sample, sample_dump
-
-__all__ = ["MAX_DOCUMENT_BYTES", "Corpus", "Document", "OnError", "corpus_from", "open_corpus", "wikipedia_sample"]
 
 SAMPLE = "wikipedia-sample"
 
@@ -136,7 +138,7 @@ def wikipedia_sample() -> Corpus:
 
     The dump has 106; one is nothing but a list. Its 100 redirects are counted too.
 
-    Stripping the markup takes some ten seconds once; the text is then cached (see `text.wikipedia`).
+    Stripping the markup takes some ten seconds once; the text is then cached (see `text.mediawiki`).
 
     Raises:
         InputError: gensim is not installed, or ships no such file.
@@ -227,3 +229,63 @@ def _document_of(item: object, number: int, text_column: str, id_column: str | N
             where=where,
         )
     return Document(str(identity), str(text))  # a data set in numpy's format has strings of its own
+
+
+@dataclass(frozen=True)
+class Sample:
+    """corpus: the documents drawn, read again from the whole text each time; provenance: how they were drawn."""
+
+    corpus: Corpus
+    provenance: dict[str, Any]
+
+
+def sample_documents(corpus: Corpus, documents: int, seed: int = 0, progress: Progress | None = None) -> Sample:
+    """`documents` documents of a corpus, drawn in one reading that holds no text; all of them where it has no more.
+
+    Document i (counted from 1) with the id d has the 64-bit number h(seed, i, d), a keyed hash. The sample is that of
+    the N smallest, in the order of the text; so every set of N documents is equally likely over the seeds, the same
+    text and seed give the same sample, and that of N is part of that of N + 1. Documents with one id are drawn each on
+    its own.
+
+    provenance: documents asked for, drawn and there; the seed; the fingerprint of the whole. That of the sample is
+    `Sample.corpus.fingerprint()`, as of every corpus. The memory needed is that of the numbers of the documents drawn.
+
+    Raises:
+        InputError: fewer than one document asked for, a seed below 0 or not below 2⁶⁴, or what reading `corpus` raises.
+    """
+    if documents < 1:
+        raise InputError("bad option --sample", received=documents, expected="a number of documents of at least 1")
+    if not 0 <= seed < 2**64:
+        raise InputError("bad option --sample-seed", received=seed, expected="a whole number from 0 to 2^64 - 1")
+    progress = SilentProgress() if progress is None else progress
+    # (-hash, -number): the heap's first entry is the next to go.
+    kept: list[tuple[int, int]] = []
+    number, key = 0, seed.to_bytes(8, "big")
+    with tracked(progress, "draw a sample", None, "documents"):
+        for number, document in enumerate(corpus, start=1):
+            keyed = hashlib.blake2b(number.to_bytes(8, "big") + document.id.encode(), digest_size=8, key=key)
+            entry = (-int.from_bytes(keyed.digest(), "big"), -number)
+            if len(kept) < documents:
+                heapq.heappush(kept, entry)
+            elif entry > kept[0]:
+                heapq.heapreplace(kept, entry)
+            if number % 1000 == 0:
+                progress.update("draw a sample", number)
+    drawn = frozenset(-entry[1] for entry in kept)
+    provenance = {
+        "documents_asked_for": documents,
+        "documents_drawn": len(drawn),
+        "documents_of_the_whole": number,
+        "seed": seed,
+        "sha256_of_the_whole": corpus.fingerprint(),
+    }
+    return Sample(Corpus(corpus.name, lambda faults: _read(corpus, drawn, faults)), provenance)
+
+
+def _read(corpus: Corpus, drawn: frozenset[int], faults: Faults) -> Iterator[Document]:
+    for number, document in enumerate(corpus, start=1):
+        if number in drawn:
+            yield document
+        else:
+            faults.skip("not sampled")
+    faults.counts.update(corpus.skipped)

@@ -1,14 +1,19 @@
-"""Articles of a MediaWiki XML dump, page by page.
+"""Articles of a MediaWiki XML dump, page by page; and the sample of Wikipedia that gensim ships, its text cached.
 
 Wikitext to prose: what a reader of the article would read as running text, and nothing else.
 """
 
+import contextlib
+import functools
 import html
+import importlib.util
 import io
+import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import mwparserfromhell
@@ -16,7 +21,8 @@ from mwparserfromhell import nodes
 from mwparserfromhell.parser import ParserError
 
 from topicscope.errors import InputError
-from topicscope.text.source import MAX_DOCUMENT_BYTES, Document, Faults, Source
+from topicscope.records import cache_folder, sha256_of_file, write_text
+from topicscope.text.source import MAX_DOCUMENT_BYTES, Document, Faults, Source, open_bytes
 
 # Part of the cache's key: raise it whenever the output changes.
 STRIPPER_VERSION = 1
@@ -285,21 +291,88 @@ def read_pages(
         ) from error
 
 
-def read_dump(stream: io.BufferedIOBase | io.RawIOBase, source: Source, faults: Faults) -> Iterator[Document]:
-    """The articles as plain prose; id = page title. Redirects, other namespaces and other content are counted."""
+def read_dump(source: Source, faults: Faults) -> Iterator[Document]:
+    """The articles as plain prose; id = page title. Redirects, other namespaces and other content are counted.
+
+    The encoding is the one that the XML declares.
+    """
     where = source.label
-    for page, namespaces in read_pages(stream, where, source.max_document_bytes):
-        if page.too_large:
-            source.bad_length(faults, f"{where}, {page.title}")
-        elif page.is_redirect or _REDIRECT.match(page.text):
-            faults.skip("redirect")
-        elif page.namespace != "0" or page.model != "wikitext":
-            faults.skip("not an article")
-        else:
-            try:
-                text = strip_wikitext(page.text, namespaces)
-            except (ParserError, RecursionError) as error:
-                problem = InputError("an article cannot be parsed", received=str(error), where=f"{where}, {page.title}")
-                faults.bad("wikitext not parsed", problem)
-                continue
-            yield Document(page.title, text)
+    with open_bytes(source.path) as stream:
+        for page, namespaces in read_pages(stream, where, source.max_document_bytes):
+            if page.too_large:
+                source.bad_length(faults, f"{where}, {page.title}")
+            elif page.is_redirect or _REDIRECT.match(page.text):
+                faults.skip("redirect")
+            elif page.namespace != "0" or page.model != "wikitext":
+                faults.skip("not an article")
+            else:
+                try:
+                    text = strip_wikitext(page.text, namespaces)
+                except (ParserError, RecursionError) as error:
+                    problem = InputError(
+                        "an article cannot be parsed", received=str(error), where=f"{where}, {page.title}"
+                    )
+                    faults.bad("wikitext not parsed", problem)
+                    continue
+                yield Document(page.title, text)
+
+
+DUMP = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+
+
+def sample_dump() -> Path:
+    """The dump inside the installed gensim, which is not imported.
+
+    Raises:
+        InputError: gensim is missing or ships no such file.
+    """
+    spec = importlib.util.find_spec("gensim")
+    path = Path(spec.origin).parent / "test" / "test_data" / DUMP if spec is not None and spec.origin else None
+    if path is None or not path.is_file():
+        raise InputError(
+            "the Wikipedia sample is not here",
+            received="gensim is not installed" if path is None else f"no {path}",
+            expected="the package gensim, which ships it",
+            advice='pip install "topicscope[demo]"',
+        )
+    return path
+
+
+def read_sample(dump: Path, faults: Faults) -> Iterator[Document]:
+    """The articles of the sample; redirects are counted whether the text comes from the dump or the cache."""
+    documents, skipped = _articles_once(dump, cache_folder())
+    faults.counts.update(skipped)
+    yield from documents
+
+
+Articles = tuple[tuple[Document, ...], dict[str, int]]
+
+
+def articles(dump: Path, cache: Path) -> Articles:
+    """(documents, what was skipped by reason) of a dump, from the cache where it has them.
+
+    The cache is a JSON-lines file, whose name holds the dump's sha256 and the stripper's version, so that neither can
+    change unnoticed. A cache that cannot be read is made anew; one that cannot be written is done without.
+    """
+    path = cache / f"wikipedia-sample-{sha256_of_file(dump)[:16]}-v{STRIPPER_VERSION}.jsonl"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return _load(path.read_text(encoding="utf-8"))
+    faults = Faults()
+    documents, skipped = tuple(read_dump(Source(dump), faults)), dict(faults.counts)
+    rows = [{"documents": len(documents), "skipped": skipped}, *({"id": d.id, "text": d.text} for d in documents)]
+    # A cache that cannot be written is no failure: the text is here, and only the next run pays again.
+    with contextlib.suppress(OSError):
+        write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return documents, skipped
+
+
+# Where no cache can be written, a second pass in one process must not strip again.
+_articles_once = functools.cache(articles)
+
+
+def _load(text: str) -> Articles:
+    head, *rows = [json.loads(line) for line in text.rstrip("\n").split("\n")]
+    documents = tuple(Document(row["id"], row["text"]) for row in rows)
+    if len(documents) != head["documents"]:
+        raise ValueError("a cache cut short")
+    return documents, {str(reason): int(count) for reason, count in head["skipped"].items()}

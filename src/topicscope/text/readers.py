@@ -149,17 +149,8 @@ def _not_json(line: str, where: str, problem: str) -> InputError:
     )
 
 
-def read_csv(source: Source, faults: Faults) -> Iterator[Document]:
-    """Comma-separated rows with a header; quoted fields may hold line breaks."""
-    return _read_table(source, faults, ",")
-
-
-def read_tsv(source: Source, faults: Faults) -> Iterator[Document]:
-    """Tab-separated rows with a header, quoted like CSV."""
-    return _read_table(source, faults, "\t")
-
-
-def _read_table(source: Source, faults: Faults, delimiter: str) -> Iterator[Document]:
+def read_table(delimiter: str, source: Source, faults: Faults) -> Iterator[Document]:
+    """Rows with a header, separated by commas or tabs; quoted fields may hold line breaks."""
     # The default limit of 128 KiB a field is less than a long article.
     csv.field_size_limit(min(source.max_document_bytes, 2**31 - 1))
     with open_bytes(source.path) as stream:
@@ -245,21 +236,15 @@ def _whole(source: Source, stream: io.BufferedIOBase | io.RawIOBase) -> bytes:
     return data
 
 
-def read_mediawiki(source: Source, faults: Faults) -> Iterator[Document]:
-    """The articles of a MediaWiki dump as plain prose; the encoding is the one that the XML declares."""
-    with open_bytes(source.path) as stream:
-        yield from read_dump(stream, source, faults)
-
-
 READERS: dict[str, Reader] = {
     "txt": read_lines,
     "jsonl": read_json_lines,
     "ndjson": read_json_lines,
     "json": read_json_lines,
-    "csv": read_csv,
-    "tsv": read_tsv,
+    "csv": partial(read_table, ","),
+    "tsv": partial(read_table, "\t"),
     "parquet": read_parquet,
-    "xml": read_mediawiki,
+    "xml": read_dump,
 }
 
 

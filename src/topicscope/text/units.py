@@ -86,7 +86,7 @@ def all_units(document: Document, unit: UnitKind, language: str = "en") -> Itera
 
 
 class UnitReader:
-    """One pass over a corpus for its units of at least `min_words` words (default: 3 a sentence, 1 a passage).
+    """One pass over a corpus for its units of enough words: 3 a sentence, 1 a passage.
 
     counts: what the pass saw, whole once `units` is exhausted; `documents_kept` is left to the caller, who knows which
     ids are the same.
@@ -102,13 +102,12 @@ class UnitReader:
         language: str = "en",
         progress: Progress | None = None,
         *,
-        min_words: int | None = None,
         splitter: WordSplitter = split_words,
     ) -> None:
         self.counts = UnitCounts()
         self._corpus, self._unit, self._language, self._splitter = corpus, unit, language, splitter
         self._progress = SilentProgress() if progress is None else progress
-        self._least = MIN_WORDS.get(unit, 1) if min_words is None else min_words
+        self._least = MIN_WORDS.get(unit, 1)
         self._lengths = WordLengths()
 
     def units(self) -> Iterator[Unit]:
@@ -174,27 +173,3 @@ class UnitReader:
                 where=getattr(self._corpus, "name", None),
                 advice=warning or "give text in sentences, or lower the least number of words",
             )
-
-
-def sample_units(
-    corpus: Corpus | Iterable[Document],
-    unit: UnitKind,
-    max_units: int | None = None,
-    seed: int = 0,
-    language: str = "en",
-    progress: Progress | None = None,
-    *,
-    min_words: int | None = None,
-    splitter: WordSplitter = split_words,
-) -> tuple[list[Unit], UnitCounts]:
-    """Units as a list with what was counted: all of them, or a sample (see `UnitReader`).
-
-    Raises:
-        InputError: `max_units` below 1, an empty corpus, or a corpus without a unit that is long enough.
-    """
-    if max_units is not None and max_units < 1:
-        raise InputError("no units asked for", received=max_units, expected="--max-units of at least 1")
-    reader = UnitReader(corpus, unit, language, progress, min_words=min_words, splitter=splitter)
-    units = list(reader.units()) if max_units is None else reader.sample(max_units, seed)
-    reader.counts.documents_kept = len({unit.document_id for unit in units})
-    return units, reader.counts

@@ -83,14 +83,15 @@ def assign_words(
     Raises:
         InputError: a threshold outside (0, 1], or an unknown `overlap`.
     """
-    _require_overlap(overlap)
     if not 0 < threshold <= 1:
         raise InputError("impossible threshold", received=threshold, expected="0 < threshold <= 1, such as 0.001")
     model = topics.model if isinstance(topics, Topics) else topics
     words = model.vocabulary.words
     allowed = np.flatnonzero(_allowed(words, stop_words))
-    length = _list_length(threshold, len(allowed))
-    lists = [_likeliest(row[allowed]) for row in model.phi]
+    # θ is taken as it is written: in floating point, 0.29 · 100 is below 29.
+    length = max(1, math.floor(Fraction(repr(float(threshold))) * len(allowed)))
+    # Of each topic the places of the positive probabilities in descending order, ties in order of place.
+    lists = [np.argsort(-row, kind="stable")[: np.count_nonzero(row)].astype(np.int32) for row in model.phi[:, allowed]]
     listed: dict[int, set[int]] = {}
     for topic, order in enumerate(lists):
         for i in order[:length]:
@@ -112,7 +113,6 @@ def from_word_list(word_list: WordList, *, stop_words: Collection[str], overlap:
     Raises:
         InputError: an unknown `overlap`.
     """
-    _require_overlap(overlap)
     allowed = _allowed(word_list.words, stop_words)
     listed = zip(word_list.words, word_list.topics, allowed, strict=True)
     return _assignment(
@@ -136,6 +136,8 @@ def _assignment(
     dropped_stop_words: int,
     proposal: str,
 ) -> TopicAssignment:
+    if overlap not in ("drop", "keep"):
+        raise InputError("unknown way with ambiguous words", received=overlap, expected='"drop" or "keep"')
     kept = {word: topics for word, topics in listed.items() if overlap == "keep" or len(topics) == 1}
     mean = sum(map(len, kept.values())) / num_topics
     warning = f"Only {mean:.2g} words a topic on average, fewer than {FEW_WORDS}: few pairs to measure. {proposal}"
@@ -152,26 +154,9 @@ def _assignment(
     )
 
 
-def _require_overlap(overlap: str) -> None:
-    if overlap not in ("drop", "keep"):
-        raise InputError("unknown way with ambiguous words", received=overlap, expected='"drop" or "keep"')
-
-
 def _allowed(words: Sequence[str], stop_words: Collection[str]) -> list[bool]:
     stops = {normalise_word(word) for word in stop_words}
     return [normalise_word(word) not in stops for word in words]
-
-
-def _list_length(threshold: float, n: int) -> int:
-    """max(1, ⌊θ n⌋) with θ as it is written: in floating point, 0.29 · 100 is below 29."""
-    return max(1, math.floor(Fraction(repr(float(threshold))) * n))
-
-
-def _likeliest(probabilities: np.ndarray) -> np.ndarray:
-    """Places of the positive probabilities in descending order, ties in order of place."""
-    order = np.argsort(-probabilities, kind="stable")
-    likeliest: np.ndarray = order[: np.count_nonzero(probabilities)].astype(np.int32)
-    return likeliest
 
 
 def _propose_threshold(lists: Sequence[np.ndarray], n: int, overlap: Overlap) -> str:

@@ -10,7 +10,7 @@ all of them; such pairs are left out and counted, and a topic without a defined 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import isnan, log, nan
 from statistics import fmean
@@ -58,15 +58,7 @@ class Coherence:
             "nan_topics": self.nan_topics,
             "passages": self.passages,
             "top_words": self.top_words,
-            "topics": [
-                {
-                    "npmi": None if isnan(topic.npmi) else topic.npmi,
-                    "pairs": topic.pairs,
-                    "undefined_pairs": topic.undefined_pairs,
-                    "reason": topic.reason,
-                }
-                for topic in self.topics
-            ],
+            "topics": [asdict(topic) | {"npmi": None if isnan(topic.npmi) else topic.npmi} for topic in self.topics],
         }
 
 

@@ -58,8 +58,20 @@ def load_topics(path: str | Path) -> Topics:
         InputError: no such file, no topics file, another schema, NaN or duplicate topics.
     """
     path, where = Path(path), str(path)
-    _require_version(read_npz(path, lambda headers: _version_of(headers, where))["schema_version"], where)
-    return _topics_of(read_npz(path, lambda headers: _parts_of(headers, where)), where)
+    version = int(read_npz(path, lambda headers: _version_of(headers, where))["schema_version"])
+    if version != SCHEMA_VERSION:
+        raise _another_schema(f"schema_version {version}", where)
+    arrays = read_npz(path, lambda headers: _parts_of(headers, where))
+    try:
+        provenance = json.loads(str(arrays["provenance"]))
+    except json.JSONDecodeError as error:
+        raise InputError("the provenance is not JSON", received=str(error), where=where) from error
+    if not isinstance(provenance, dict):
+        raise InputError("the provenance is not a JSON object", received=provenance, where=where)
+    labels = tuple(arrays["labels"].tolist()) if "labels" in arrays else None
+    with located(where):
+        model = TopicModel(arrays["phi"], arrays["alpha"], Vocabulary(tuple(arrays["words"].tolist())))
+        return Topics(model, provenance, labels)
 
 
 def load_any(location: str | Path) -> Topics | WordList:
@@ -82,11 +94,6 @@ def _version_of(headers: Headers, where: str) -> tuple[str]:
     if version is None or version.shape != () or version.dtype.kind not in "iu":
         raise _another_schema("no schema_version" if version is None else f"schema_version of {version}", where)
     return ("schema_version",)
-
-
-def _require_version(version: np.ndarray, where: str) -> None:
-    if int(version) != SCHEMA_VERSION:
-        raise _another_schema(f"schema_version {version}", where)
 
 
 def _another_schema(received: str, where: str) -> InputError:
@@ -135,16 +142,3 @@ def _parts_of(headers: Headers, where: str) -> list[str]:
             advice=_WRITE_AGAIN,
         )
     return parts
-
-
-def _topics_of(arrays: dict[str, np.ndarray], where: str) -> Topics:
-    try:
-        provenance = json.loads(str(arrays["provenance"]))
-    except json.JSONDecodeError as error:
-        raise InputError("the provenance is not JSON", received=str(error), where=where) from error
-    if not isinstance(provenance, dict):
-        raise InputError("the provenance is not a JSON object", received=provenance, where=where)
-    labels = tuple(arrays["labels"].tolist()) if "labels" in arrays else None
-    with located(where):
-        model = TopicModel(arrays["phi"], arrays["alpha"], Vocabulary.of(arrays["words"].tolist()))
-        return Topics(model, provenance, labels)

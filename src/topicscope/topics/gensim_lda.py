@@ -31,8 +31,17 @@ from topicscope.records import describe_environment, now
 from topicscope.text import WordSplitter, split_words
 from topicscope.topics import lda
 from topicscope.topics.coherence import TOP_WORDS, coherence_in
-from topicscope.topics.counted_text import MIN_COUNT, CountedText, Selection, SplitText, count_text
-from topicscope.topics.lda import ALPHA, ETA, Topics, require_options
+from topicscope.topics.lda import (
+    ALPHA,
+    ETA,
+    MIN_COUNT,
+    CountedText,
+    SplitText,
+    Topics,
+    count_text,
+    require_options,
+    words_to_leave_out,
+)
 from topicscope.topics.topic_model import TopicModel, Vocabulary
 
 Engine = Literal["tomotopy", "gensim"]
@@ -153,21 +162,20 @@ def fit_stream(
         num_topics, seed, min_count, sweeps=rate.passes, batch=batch, max_words=max_words, words_held=words_held
     )
     progress = SilentProgress() if progress is None else progress
-    selection = Selection.of(min_count, language, stop_words)
+    left_out, known_language = words_to_leave_out(language, stop_words), language if stop_words is None else None
     with tempfile.TemporaryDirectory(prefix="topicscope-words-") as folder:
         stored = _StoredWords(Path(folder))
         split = SplitText(passages, splitter)
         stored.write(split.first_reading("read text", progress))
         counts, total = _count(stored, words_held, split.number, progress)
-        frequent = selection.words(counts)
-        text = CountedText(split, stored, tuple(frequent[:max_words]), counts, selection)
+        text = CountedText(split, stored, counts, min_count, left_out, known_language, most=max_words)
         bags = _Bags(text, progress)
-        text.require_enough(num_topics, bags.documents)
+        text.require(num_topics, bags.documents)
         rate = replace(rate, batch=rate.even_batch(bags.documents))
         model = _learn(bags, num_topics, rate, seed)
         likeliest = Topics(model, {}).top_words(TOP_WORDS)
         cohering = coherence_in(likeliest, stored).to_dict()
-    known = _account(text, bags, frequent[max_words:], total, words_held)
+    known = _account(text, bags, total, words_held)
     known |= {"readings_of_the_text": 1, "max_words": max_words, "words_held": words_held, "coherence": cohering}
     return Topics(model, _provenance("gensim.models.LdaModel, streamed", num_topics, rate, seed, known, source))
 
@@ -216,12 +224,9 @@ class _Bags:
             yield sorted(Counter(place[word] for word in words).items())
 
 
-def _account(text: CountedText, bags: _Bags, beyond: list[str], total: int, words_held: int) -> dict[str, Any]:
-    """What the provenance says of a stream: each of its `total` words is a token, or among what was dropped.
-
-    beyond: frequent words that the vocabulary has no room for.
-    """
-    known = text.provenance(bags.documents, bags.tokens)
+def _account(text: CountedText, bags: _Bags, total: int, words_held: int) -> dict[str, Any]:
+    """What the provenance says of a stream: each of its `total` words is a token, or among what was dropped."""
+    known, beyond = text.provenance(bags.documents, bags.tokens), text.frequent[text.most :]
     tokens_beyond = sum(text.counts[word] for word in beyond)
     dropped = known["dropped"]
     accounted = bags.tokens + dropped["tokens_of_stop_words"] + dropped["tokens_of_rare_words"] + tokens_beyond
@@ -258,7 +263,7 @@ def _learn(bags: _Bags, num_topics: int, rate: Rate, seed: int) -> TopicModel:
             random_state=seed,
             dtype=np.float64,
         )
-    return TopicModel.normalised(model.state.get_lambda(), Vocabulary.of(bags.vocabulary), ALPHA)
+    return TopicModel.normalised(model.state.get_lambda(), Vocabulary(bags.vocabulary), ALPHA)
 
 
 def _provenance(

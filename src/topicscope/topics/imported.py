@@ -46,24 +46,23 @@ def load_phi(path: Path, alpha: float | Sequence[float] = 0.1) -> TopicModel:
         InputError: no such file, pickled content, something that is no number, or rows that do not sum to 1.
     """
     if file_kind(path) == "csv":
-        phi, names, _ = _read_csv(path, has_header=None)
+        phi, names, _ = _read_csv(path, has_header=False)
         words = [word.strip() for word in names]
     else:
-        phi, words = _read_arrays(path, None, needs_words=False)
+        phi, words = _read_arrays(path, needs_words=False)
     with located(str(path)):
-        vocabulary = Vocabulary.of(words) if words else Vocabulary.numbered(phi.shape[1])
+        vocabulary = Vocabulary(tuple(words)) if words else Vocabulary.numbered(phi.shape[1])
         alphas = np.asarray(alpha, dtype=np.float64)
         return TopicModel(phi, alphas if alphas.ndim else np.full(len(phi), alphas), vocabulary)
 
 
-def import_matrix(path: str | Path, vocabulary_path: str | Path | None = None) -> Topics:
+def import_matrix(path: str | Path) -> Topics:
     """Topics from any non-negative matrix [topic, word] of probabilities, weights or counts.
 
     An npz with the arrays `phi` or `matrix` and `vocabulary` or `words`; or a CSV whose header holds the words and
-    whose rows are topics, with labels in an optional first column (headed by nothing, `topic` or `label`). With
-    `vocabulary_path` (text, one word a line) the words come from there: an npz or npy matrix, or a CSV without header.
-    Rows are divided by their sums, and words equal after `normalise_word` are added up; the provenance says so.
-    The prior is not in such a file: alpha is set to 0.1.
+    whose rows are topics, with labels in an optional first column (headed by nothing, `topic` or `label`). Rows are
+    divided by their sums, and words equal after `normalise_word` are added up; the provenance says so. The prior is not
+    in such a file: alpha is set to 0.1.
 
     Raises:
         InputError: matrix or words missing, of other sizes or transposed, a cell that is no number, NaN, negative
@@ -71,12 +70,10 @@ def import_matrix(path: str | Path, vocabulary_path: str | Path | None = None) -
     """
     path, where = Path(path), str(path)
     labels: tuple[str, ...] | None = None
-    given = None if vocabulary_path is None else _read_lines(Path(vocabulary_path))
     if file_kind(path) == "csv":
-        matrix, names, labels = _read_csv(path, has_header=given is None)
+        matrix, words, labels = _read_csv(path, has_header=True)
     else:
-        matrix, names = _read_arrays(path, None if given is None else len(given), needs_words=True)
-    words = names if given is None else given
+        matrix, words = _read_arrays(path, needs_words=True)
     _require_matrix(matrix, len(words), where)
     if not np.isfinite(matrix).all() or (matrix < 0).any():
         raise InputError(
@@ -87,15 +84,18 @@ def import_matrix(path: str | Path, vocabulary_path: str | Path | None = None) -
             advice="take the exponential of log probabilities; fit again with fewer topics where there is NaN",
         )
     sums = matrix.sum(axis=1)
-    weights, merged = _add_up_equal_words(matrix, words)
+    # Columns of words that are equal once normalised become one.
+    merged: dict[str, int] = {}
+    columns = [merged.setdefault(normalise_word(word), len(merged)) for word in words]
+    weights = np.zeros((len(matrix), len(merged)))
+    np.add.at(weights.T, columns, matrix.T)
     with located(where):
-        model = TopicModel.normalised(weights, Vocabulary.of(list(merged)))
+        model = TopicModel.normalised(weights, Vocabulary(tuple(merged)))
         provenance = {
             "engine": "import",
             "created": now(),
             "file": path.name,
             "sha256": sha256_of_file(path),
-            "vocabulary_file": None if vocabulary_path is None else Path(vocabulary_path).name,
             "num_topics": model.num_topics,
             "vocabulary_size": len(model.vocabulary),
             "rows_normalised": f"each row was divided by its sum; the sums were {sums.min():.6g} to {sums.max():.6g}",
@@ -211,26 +211,15 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError("not a CSV file in UTF-8", received=str(error), where=str(path)) from error
 
 
-def _read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 text file, stripped; a blank line is an error, for the lines after it would be displaced."""
-    require_regular_file(path, "a text file")
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("not a text file in UTF-8", received=str(error), where=str(path)) from error
-    if "" in lines:
-        raise InputError("a blank line among the words", where=f"{path}:{lines.index('') + 1}")
-    return lines
-
-
-def _read_csv(path: Path, *, has_header: bool | None) -> tuple[np.ndarray, list[str], tuple[str, ...] | None]:
+def _read_csv(path: Path, *, has_header: bool) -> tuple[np.ndarray, list[str], tuple[str, ...] | None]:
     """Matrix [topic, word], words and labels; no words without a header, no labels without a label column.
 
-    has_header: None where the first row may be a header of words (without labels), if not all of it are numbers.
+    has_header: of words, after an optional label column. Without it the first row may be one, if not all of it are
+    numbers, but has no labels.
     """
     rows = _csv_rows(path)
     start, first = next(rows, (0, []))
-    headed = not all(map(_is_number, first)) if has_header is None else has_header
+    headed = has_header or not all(map(_is_number, first))
     labelled = bool(has_header and first) and first[0].strip().lower() in _LABEL_HEADERS
     words, width = first[labelled:] if headed else [], len(first) - labelled
     labels, matrix = [], []
@@ -263,22 +252,19 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _read_arrays(path: Path, given: int | None, *, needs_words: bool) -> tuple[np.ndarray, list[str]]:
-    """Matrix [topic, word] as float64 and words of an npz or npy; no words where it holds none.
-
-    given: how many words there are, where they come from elsewhere.
-    """
+def _read_arrays(path: Path, *, needs_words: bool) -> tuple[np.ndarray, list[str]]:
+    """Matrix [topic, word] as float64 and words of an npz or npy; no words where it holds none."""
     where = str(path)
     if file_kind(path) == "npy":
-        if needs_words and given is None:
+        if needs_words:
             _one_of(("matrix",), _WORDS, where)
-        matrix = read_npy(path, lambda header: _require_matrix(header, given, where))
+        matrix = read_npy(path, lambda header: _require_matrix(header, None, where))
         return matrix.astype(np.float64, copy=False), []
 
     def choose(headers: Headers) -> list[str]:
         matrix = _one_of(headers, _MATRIX, where)
-        if given is not None or not (needs_words or headers.keys() & _WORDS):
-            _require_matrix(headers[matrix], given, where)
+        if not (needs_words or headers.keys() & _WORDS):
+            _require_matrix(headers[matrix], None, where)
             return [matrix]
         words = _one_of(headers, _WORDS, where)
         require_texts(headers[words], where)
@@ -312,14 +298,5 @@ def _one_of(arrays: Collection[str], names: Sequence[str], where: str) -> str:
             return name
     raise InputError(
         f"no array {' or '.join(names)}", received=f"arrays {', '.join(arrays) or 'none'}", where=where,
-        advice="name the matrix phi and the words vocabulary, or give the words in a file of their own",
+        advice="name the matrix phi and the words vocabulary",
     )  # fmt: skip
-
-
-def _add_up_equal_words(matrix: np.ndarray, words: Sequence[str]) -> tuple[np.ndarray, dict[str, int]]:
-    """Columns of words that are equal once normalised become one; returns [topic, word] and the words' places."""
-    place: dict[str, int] = {}
-    columns = [place.setdefault(normalise_word(word), len(place)) for word in words]
-    weights = np.zeros((len(matrix), len(place)))
-    np.add.at(weights.T, columns, matrix.T)
-    return weights, place

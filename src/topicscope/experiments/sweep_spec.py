@@ -1,4 +1,4 @@
-"""SWEEP.toml: which fields of a recipe take which values; read and checked as recipes are.
+"""SWEEP.toml: which fields of a recipe take which values; and its points, each a whole recipe that can be trained.
 
 recipe = "value-matrix.toml"     # beside this file, or the name of a recipe that comes with topicscope
 seeds = 4
@@ -15,19 +15,41 @@ seed = 0
 """
 
 import difflib
+import hashlib
+import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from zlib import crc32
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from topicscope.errors import InputError
-from topicscope.experiments.recipes import recipe_path
-from topicscope.lab import Recipe, parsed_override, read_toml
+from topicscope.experiments.closed_forms import resolve
+from topicscope.lab import (
+    Recipe,
+    check_engine,
+    check_names,
+    inputs_of,
+    law_of,
+    make_recipe,
+    masking_of,
+    parsed_override,
+    put_field,
+    read_toml,
+    recipe_path,
+    shapes,
+    start,
+    topic_model_of,
+)
+from topicscope.records import dump_json
+from topicscope.topics import TopicModel
 
+OnError = Literal["stop", "skip"]
 MOST_SETTINGS = 100_000
 _WHOLE = 2**53  # up to here every whole number is a float
 
@@ -124,7 +146,7 @@ class SweepSpec(_Part):
         if wanted > MOST_SETTINGS:
             raise ValueError(f"{wanted:,} settings: at most {MOST_SETTINGS:,} in one sweep")
         names = sorted([*self.set, *self.grid, *drawn])
-        for first, second in pairwise(names):
+        for first, second in itertools.pairwise(names):
             if first == second:
                 raise ValueError(f"{first} is given twice: in [set], [grid] or [random] one place is enough")
             if second.startswith(f"{first}."):
@@ -202,32 +224,28 @@ def check_field(name: str, where: str | None = None) -> None:
     Raises:
         InputError: it has not; names the nearest that it has.
     """
-    model: Any = Recipe
-    for part in name.split("."):
-        if isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
-            model = model.model_fields[part].annotation
-        elif getattr(model, "__origin__", None) is dict and part:
-            model = None
-        else:
-            known = list(_fields(Recipe))
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            ends = [field for field in known if field.rpartition(".")[2] == name.rpartition(".")[2]]
-            raise InputError(
-                f"a recipe has no field {name}",
-                received=name,
-                expected="a field of a recipe, such as training.learning_rate",
-                where=where,
-                advice=f"did you mean {(ends or near)[0]}?",
-            )
+    known = dict(_fields(Recipe))
+    table, _, last = name.rpartition(".")
+    own = last and getattr(known.get(table), "__origin__", None) is dict
+    if not (own or name in known or any(field.startswith(f"{name}.") for field in known)):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+        ends = [field for field in known if field.rpartition(".")[2] == last]
+        raise InputError(
+            f"a recipe has no field {name}",
+            received=name,
+            expected="a field of a recipe, such as training.learning_rate",
+            where=where,
+            advice=f"did you mean {(ends or near)[0]}?",
+        )
 
 
-def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, field in model.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from _fields(inner, f"{prefix}{name}.")
         else:
-            yield prefix + name
+            yield prefix + name, inner
 
 
 def _flat(table: Any, prefix: str = "", where: str | None = None) -> Any:
@@ -236,16 +254,13 @@ def _flat(table: Any, prefix: str = "", where: str | None = None) -> Any:
         return table
     flat: dict[str, Any] = {}
     for name, value in table.items():
-        inner = isinstance(value, Mapping) and not _is_draw(value) and f"{prefix}{name}" != "fields"
+        is_draw = isinstance(value, Mapping) and not value.keys().isdisjoint(Draw.model_fields)
+        inner = isinstance(value, Mapping) and not is_draw and f"{prefix}{name}" != "fields"
         more = _flat(value, f"{prefix}{name}.", where) if inner else {f"{prefix}{name}": value}
         for twice in flat.keys() & more.keys():
             raise InputError(f"sweep: {twice} is given twice", expected="once, with quotes or without", where=where)
         flat |= more
     return flat
-
-
-def _is_draw(value: Mapping[str, Any]) -> bool:
-    return not set(Draw.model_fields).isdisjoint(value)
 
 
 # What pydantic calls by Python's names.
@@ -268,3 +283,159 @@ def _explain(error: ValidationError, where: str | None) -> InputError:
         )
     message = _KINDS.get(fault["type"], str(fault["msg"]).removeprefix("Value error, "))
     return InputError(f"sweep: {'.'.join(place) or 'the whole'}", received=received, expected=message, where=where)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting. id: short hash of its recipe and the number of seeds. setting: values of the swept fields. recipe:
+    all of it as JSON text, defaults included. inputs: digests of the files that it names."""
+
+    id: str
+    setting: Mapping[str, Any]
+    recipe: str
+    inputs: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What there is to do. impossible: (values, reason) of settings that no recipe allows, where they were left out;
+    repeated: how many settings gave a recipe that was there already, and are trained once; devices: those that recipes
+    ask for; folder: of the recipe."""
+
+    spec: SweepSpec
+    points: tuple[Point, ...]
+    impossible: tuple[tuple[Mapping[str, Any], str], ...]
+    repeated: int
+    devices: tuple[str, ...]
+    folder: Path
+    name: str
+    description: str
+
+
+def make_plan(spec: SweepSpec, *, on_error: str = "stop") -> Plan:
+    """Every point of the sweep as a recipe that can be trained: draws in their order, at each the grid in the order of
+    `itertools.product`, its last field the fastest.
+
+    on_error: "stop" at settings that cannot be trained, or "skip" and count them.
+
+    Raises:
+        InputError: no such recipe or file, settings that cannot be trained (or, skipping them, nothing else).
+    """
+    file = spec.recipe_file()
+    base = read_toml(file, "recipe")
+    text = json.dumps(base)  # copies of plain data are made from it: faster than deepcopy
+    recipe = make_recipe(base, where=str(file), folder=file.parent)
+    points: dict[str, Point] = {}
+    devices: dict[str, None] = {}
+    impossible: list[tuple[Mapping[str, Any], str]] = []
+    # What many points share is tried once.
+    forms: set[str] = set()
+    digests: dict[tuple[str | None, str | None], Mapping[str, str]] = {}
+    repeated = 0
+    for values in settings(spec):
+        document = json.loads(text)
+        try:
+            for name, value in (spec.set | values).items():
+                put_field(document, name, value)
+            chosen = make_recipe(document, folder=file.parent)
+            check_possible(chosen)
+            decisive = (chosen.data, chosen.masking, chosen.training.weighting, chosen.training.ridge)
+            wanted = repr((decisive, chosen.arrays, chosen.references))
+            if (chosen.arrays or chosen.references) and wanted not in forms:
+                resolve(chosen)
+                forms.add(wanted)
+            files = (chosen.data.phi, chosen.data.file)
+            if files not in digests:
+                digests[files] = inputs_of(chosen)
+        except InputError as error:
+            impossible.append((values, in_one_line(error)))
+            continue
+        except MemoryError as error:  # its closed form, or its topics
+            impossible.append((values, f"not enough memory: {error}"))
+            continue
+        whole = dump_json(chosen.model_dump(mode="json"))
+        name = hashlib.sha256(f"{spec.seeds} seeds of {whole}".encode()).hexdigest()[:12]
+        point = Point(name, values, whole, digests[files])
+        devices[chosen.training.device] = None
+        repeated += point.id in points
+        points.setdefault(point.id, point)
+    if impossible and (on_error == "stop" or not points):
+        first, reason = impossible[0]
+        more = f" (and {len(impossible) - 1} more)" if len(impossible) > 1 else ""
+        raise InputError(
+            f"{len(impossible)} of {len(impossible) + len(points) + repeated} settings cannot be trained",
+            received=", ".join(f"{name} = {dump_json(value)}" for name, value in first.items()) + more,
+            expected=reason,
+            where=str(file),
+            advice=None if not points else "--on-error skip (on_error='skip') leaves such settings out and counts them",
+        )
+    return Plan(
+        spec,
+        tuple(points.values()),
+        tuple(impossible),
+        repeated,
+        tuple(devices),
+        file.parent,
+        recipe.name,
+        recipe.description,
+    )
+
+
+def settings(spec: SweepSpec) -> list[dict[str, Any]]:
+    """The values of the swept fields, setting by setting."""
+    grid = [dict(zip(spec.grid, values, strict=True)) for values in itertools.product(*spec.grid.values())]
+    if spec.random is None:
+        return grid
+    drawn = {
+        name: draws(draw, name, spec.random.samples, spec.random.seed) for name, draw in spec.random.fields.items()
+    }
+    return [point | {name: drawn[name][i] for name in drawn} for i in range(spec.random.samples) for point in grid]
+
+
+def draws(draw: Draw, field: str, samples: int, seed: int) -> list[Any]:
+    """`samples` values of one field. Each field has a generator of its own: more samples extend fewer, and another
+    field beside it changes nothing."""
+    uniform = np.random.default_rng([seed, crc32(field.encode())]).random(samples).tolist()
+    if draw.choice is not None:
+        return [draw.choice[int(u * len(draw.choice))] for u in uniform]
+    assert draw.low is not None
+    assert draw.high is not None
+    low, high = draw.low, draw.high + draw.integer  # the whole numbers of [low, high + 1) are those of [low, high]
+    if draw.log:
+        found = [math.exp(math.log(low) + u * (math.log(high) - math.log(low))) for u in uniform]
+    else:
+        found = [low + u * (high - low) for u in uniform]
+    kept = [min(max(value, draw.low), draw.high) for value in found]  # exp(log(low)) may round below low
+    return [int(value) for value in kept] if draw.integer else kept
+
+
+def in_one_line(error: InputError) -> str:
+    """What an error says, without labels and without advice."""
+    parts = [error.summary, *(str(p) for p in (error.received, error.expected) if p is not None)]
+    return ": ".join(dict.fromkeys(parts))[:400]
+
+
+def check_possible(recipe: Recipe) -> None:
+    """Everything that `train` refuses before its first step, except arrays that are handed in and a missing device.
+
+    Parameters' names do not depend on the words, so the model is tried on four of them.
+
+    Raises:
+        InputError: parts of the recipe exclude each other, a file is missing, or nothing is trained.
+    """
+    topics = topic_model_of(recipe)
+    law_of(recipe, topics)
+    check_engine(recipe)
+    few = TopicModel.disjoint(2, 2)
+    num_tokens = masking_of(recipe).num_tokens(len(few.vocabulary))
+    known = shapes(recipe.model, num_tokens)
+    arrays = {name: np.zeros(known.get(name, ())) for name in recipe.arrays}
+    trained = set(known) - start(recipe.model, num_tokens, few, arrays).frozen
+    if not trained:
+        raise InputError("nothing to train: every part of the model is frozen", expected="at least one trained matrix")
+    check_names("training.ridge", recipe.training.ridge, trained)
+    for stage in recipe.training.stages:
+        check_names("training.stages.train", stage.train, trained)
+    unknown = sorted(set(recipe.references) - set(known))
+    if unknown:
+        raise InputError("no matrix to compare a reference with", received=unknown, expected=", ".join(known))
