@@ -16,7 +16,7 @@ from topicscope.probing.hf import load_model
 from topicscope.records import open_place, read_json, read_npy, read_npz, require_regular_file
 from topicscope.text import open_corpus
 from topicscope.topics import load_any, load_phi, load_topics
-from topicscope.topics.imported import import_matrix, load_word_list
+from topicscope.topics.files import import_matrix, load_word_list
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "corpus": open_corpus,

@@ -18,7 +18,7 @@ from topicscope.records import arrays as module
 from topicscope.records import read_npy, read_npz
 from topicscope.synthetic import MaskedBatch
 from topicscope.topics import TopicModel, Topics, load_any, load_phi, save_topics
-from topicscope.topics.imported import import_matrix
+from topicscope.topics.files import import_matrix
 
 WORDS = np.array([f"w{i}" for i in range(6)])
 PARTS = {

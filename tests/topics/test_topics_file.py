@@ -23,8 +23,7 @@ from topicscope.topics import (
     load_topics,
     save_topics,
 )
-from topicscope.topics.files import SCHEMA_VERSION
-from topicscope.topics.imported import import_matrix, load_word_list
+from topicscope.topics.files import SCHEMA_VERSION, import_matrix, load_word_list
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, document: Any) -> None:
     """Write one JSON document; NaN and infinities become null, since JSON has no word for them."""
-    write_text(path, dump_json(document, indent=2) + "\n")
+    write_bytes(path, f"{dump_json(document, indent=2)}\n".encode())
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ SCHEMA_VERSION = 1
 _GO_ON = "choose another --out, or add --resume to go on with the run that is there, or --overwrite to replace it"
 
 
+@dataclass
 class RunFolder:
     """The folder of a run under way, held by this process.
 
@@ -22,17 +24,18 @@ class RunFolder:
     what it has done stays for `resume`.
     """
 
-    def __init__(self, folder: Path, *, resumed: bool) -> None:
-        self.folder, self.resumed, self.keep = folder, resumed, False
+    folder: Path
+    resumed: bool
+    keep: bool = field(default=False, kw_only=True)
 
 
+@dataclass
 class UnfinishedRun(RunFolder):
-    """`target`.unfinished, where a result is made that takes the place of `target` as a whole."""
+    """`target`.unfinished, where a result is made, in `staging`, that takes the place of `target` as a whole."""
 
-    def __init__(self, target: Path, folder: Path, layout: Layout, *, resumed: bool) -> None:
-        super().__init__(folder, resumed=resumed)
-        self.target, self.layout = target, layout
-        self.staging = folder / STAGED
+    target: Path
+    staging: Path
+    layout: Layout
 
     def require_same(self, identity: dict[str, Any]) -> None:
         """Write down what decides the numbers of this run, or compare it with what the earlier run wrote down.
@@ -127,7 +130,7 @@ def unfinished_run(
     with _held(folder, work, InputError):
         if overwrite and not resume:
             _clear(folder, work)
-        run = UnfinishedRun(target, folder, layout, resumed=has_work(folder, work))
+        run = UnfinishedRun(folder, has_work(folder, work), target, folder / STAGED, layout)
         yield run
         if not run.keep:
             work.remove(folder)
@@ -160,7 +163,7 @@ def growing_run(
         ) as unfinished:
             unfinished.require_same({"kind": layout.name})
             unfinished.staging.mkdir(exist_ok=True)
-            staged = RunFolder(unfinished.staging, resumed=unfinished.resumed)
+            staged = RunFolder(unfinished.staging, unfinished.resumed)
             yield staged
             unfinished.keep = staged.keep
             if not staged.keep:
@@ -174,7 +177,7 @@ def growing_run(
         check_output_folder(target, advice=_GO_ON if begun else "choose another --out")
         _check_work(work_folder(target), layout.unfinished, resume=False, overwrite=overwrite)
     with _held(target, layout):
-        run = RunFolder(target, resumed=has_work(target, layout))
+        run = RunFolder(target, has_work(target, layout))
         # Until the result is finished again, its files are not all known.
         contents, aside = target / CONTENTS, target / f".{CONTENTS}.outdated{HALF_WRITTEN}"
         if contents.is_file():

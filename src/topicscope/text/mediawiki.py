@@ -296,7 +296,7 @@ def read_dump(source: Source, faults: Faults) -> Iterator[Document]:
 
     The encoding is the one that the XML declares.
     """
-    where = source.label
+    where = str(source.path)
     with open_bytes(source.path) as stream:
         for page, namespaces in read_pages(stream, where, source.max_document_bytes):
             if page.too_large:

@@ -88,7 +88,7 @@ def require_columns(source: Source, columns: list[str]) -> None:
             raise InputError(
                 f'no column "{column}"' if column not in columns else f'more than one column "{column}"',
                 received=f"columns {', '.join(columns)}" if columns else "no columns",
-                where=source.label,
+                where=str(source.path),
                 advice=f"name one of them by {option}",
             )
 
@@ -99,7 +99,7 @@ def read_lines(source: Source, faults: Faults) -> Iterator[Document]:
         for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
             if isinstance(line, SkippedLine):
                 continue
-            where = f"{source.label}, line {number}"
+            where = f"{source.path}, line {number}"
             yield from row_documents(faults, where, line.rstrip("\r\n"), number)
 
 
@@ -109,7 +109,7 @@ def read_json_lines(source: Source, faults: Faults) -> Iterator[Document]:
         for number, line in enumerate(decoded_lines(source, stream, faults), start=1):
             if isinstance(line, SkippedLine):
                 continue
-            where = f"{source.label}, line {number}"
+            where = f"{source.path}, line {number}"
             if not line.strip():
                 faults.skip("blank line")
                 continue
@@ -174,7 +174,7 @@ def read_table(delimiter: str, source: Source, faults: Faults) -> Iterator[Docum
                 faults.skip("blank line")
                 continue
             number += 1
-            where = f"{source.label}, line {rows.line_num}"
+            where = f"{source.path}, line {rows.line_num}"
             if len(row) != len(columns):
                 problem = problem or f"{len(row)} fields, while the header has {len(columns)}"
                 misfit = InputError("a row does not fit the table", received=problem, where=where, advice=SKIP_ADVICE)
@@ -198,7 +198,7 @@ def read_parquet(source: Source, faults: Faults) -> Iterator[Document]:
             texts = batch.column(source.text_column)
             for row in range(batch.num_rows):
                 number += 1
-                where = f"{source.label}, row {number}"
+                where = f"{source.path}, row {number}"
                 try:
                     text = texts[row].as_py()
                     identity = batch.column(source.id_column)[row].as_py() if source.id_column else number
@@ -230,7 +230,7 @@ def _whole(source: Source, stream: io.BufferedIOBase | io.RawIOBase) -> bytes:
         raise InputError(
             "a compressed Parquet file is too large to be unpacked in memory",
             received=f"more than {_COMPRESSED_PARQUET} bytes",
-            where=source.label,
+            where=str(source.path),
             advice="unpack it first; Parquet is compressed inside already",
         )
     return data
@@ -273,7 +273,7 @@ def reader_of(source: Source) -> Reader:
     if kind is None:
         raise InputError(
             "no such file or folder",
-            received=source.label,
+            received=str(source.path),
             expected='an existing path, or "wikipedia-sample"',
         )
     reader = READERS.get(kind_by_name(path) or "")
@@ -328,8 +328,8 @@ def _read_listed(listed: Callable[[Place], Files], source: Source, faults: Fault
             "the folder holds shards of several kinds",
             received=", ".join(f"{number} {kind}" for kind, number in kinds.items()),
             expected="shards of one kind",
-            where=source.label,
-            advice=f"say which by a pattern, such as {source.label.rstrip('/')}/*{next(iter(kinds))}",
+            where=str(source.path),
+            advice=f"say which by a pattern, such as {str(source.path).rstrip('/')}/*{next(iter(kinds))}",
         )
     yield from _read_shards(source, files, next(iter(kinds)), faults)
 

@@ -67,11 +67,6 @@ class Source:
     encoding: str = "utf-8"
     max_document_bytes: int = MAX_DOCUMENT_BYTES
 
-    @property
-    def label(self) -> str:
-        """What the file is called in messages."""
-        return shown(self.path)
-
     def bad_length(self, faults: Faults, where: object) -> None:
         """Report a document (or line) that is longer than allowed, which may be a decompression bomb."""
         problem = InputError(
@@ -144,7 +139,7 @@ def decoded_lines(source: Source, stream: io.BufferedIOBase | io.RawIOBase, faul
     while line := stream.readline(source.max_document_bytes + 1):
         number += 1
         if len(line) > source.max_document_bytes and not line.endswith(b"\n"):
-            source.bad_length(faults, f"{source.label}, line {number}")
+            source.bad_length(faults, f"{source.path}, line {number}")
             while line and not line.endswith(b"\n"):
                 offset += len(line)
                 line = stream.readline(_SKIPPED_AT_ONCE)
@@ -174,6 +169,6 @@ def not_decodable(source: Source, data: bytes, error: UnicodeDecodeError, offset
         f"the file is not {source.encoding} text",
         received=f"byte 0x{data[start]:02x} at offset {offset + start} ({error.reason})",
         expected=f"{source.encoding} text",
-        where=f"{source.label}, line {line + data.count(10, 0, start)}",
+        where=f"{source.path}, line {line + data.count(10, 0, start)}",
         advice="name the encoding with --encoding (latin-1, cp1252, …), or use --on-error skip",
     )

@@ -5,6 +5,7 @@ Stop words of a language, in the form in which words are compared.
 
 import unicodedata
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import regex
@@ -82,13 +83,13 @@ def normalise_word(text: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", plain).lower())
 
 
+@dataclass
 class WordLengths:
     """Watches the lengths of words as they stream by, for the warning of a text that spaces do not split."""
 
-    def __init__(self) -> None:
-        self.words = 0
-        self.characters = 0
-        self.unspaced = 0
+    words: int = 0
+    characters: int = 0
+    unspaced: int = 0
 
     def add(self, words: Iterable[Word]) -> None:
         """Count some words."""

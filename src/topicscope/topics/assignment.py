@@ -16,7 +16,7 @@ from jaxtyping import Bool
 
 from topicscope.errors import InputError
 from topicscope.text import normalise_word
-from topicscope.topics.imported import WordList
+from topicscope.topics.files import WordList
 from topicscope.topics.lda import Topics
 from topicscope.topics.topic_model import TopicModel
 
