@@ -53,9 +53,11 @@ docs: $(STAMP)
 test: $(STAMP)
 	$(PYTEST) $(ARGS)
 
-# The same tests with the shapes and types of every call checked, which takes about twice as long.
+# The same tests with the shapes and types of every call checked, which takes about twice as long; without those whose work
+# is done in processes of their own, where nothing would be checked.
 test-types: $(STAMP)
-	$(PYTEST) --jaxtyping-packages=topicscope,beartype.beartype $(ARGS)
+	$(PYTEST) --jaxtyping-packages=topicscope,beartype.beartype \
+		-m "not long and not models and not cluster and not browser and not docs and not process" $(ARGS)
 
 # The code in README, docs and notebooks.
 test-docs: $(STAMP)

@@ -11,6 +11,8 @@ import pytest
 
 from topicscope.text import open_corpus
 
+pytestmark = pytest.mark.process
+
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "strip_dump.py"
 
 

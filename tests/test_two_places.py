@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 STATISTIC = "src/topicscope/probing/statistics/attention_ratios.py"
 LABEL = "src/topicscope/report/labels.py"
@@ -34,6 +36,7 @@ def insert_after(path: Path, line: str, new: str) -> None:
     path.write_text(text.replace(line, line + new), encoding="utf-8")
 
 
+@pytest.mark.process
 def test_a_ratio_is_added_by_its_statistic_and_its_label(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src")
     line = '    AttentionRatio("attention_ratio_distinct", DISTINCT),\n'

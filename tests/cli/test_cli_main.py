@@ -133,6 +133,7 @@ def test_a_fault_of_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -
         run(BAYES)
 
 
+@pytest.mark.process
 def test_the_installed_command_returns_the_code_and_prints_json_only() -> None:
     command = [sys.executable, "-c", "from topicscope.cli import main; main()"]
     good = subprocess.run([*command, *BAYES, "--json"], capture_output=True, text=True, check=False)

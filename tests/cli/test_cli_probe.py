@@ -270,6 +270,7 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", **changes}
 
 
+@pytest.mark.process
 def test_symptom_27_a_hub_name_found_in_the_cache_gives_the_numbers_of_the_folder(
     model: Path, corpus: Path, words: Path, tmp_path: Path
 ) -> None:
@@ -296,6 +297,7 @@ def test_symptom_27_a_hub_name_found_in_the_cache_gives_the_numbers_of_the_folde
     assert by_name["model"]["weights_hash"] == by_folder["model"]["weights_hash"]
 
 
+@pytest.mark.process
 def test_ctrl_c_keeps_what_was_read_and_progress_is_json_lines(model: Path, words: Path, tmp_path: Path) -> None:
     """A real SIGINT in the middle of the reading, which would take minutes."""
     corpus, out = jsonl(tmp_path / "long.jsonl", texts(4000)), tmp_path / "run"

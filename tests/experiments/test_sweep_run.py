@@ -181,6 +181,7 @@ sweep(sys.argv[1], out=sys.argv[2])
 """
 
 
+@pytest.mark.process
 def test_a_killed_sweep_goes_on_to_the_same_rows(tmp_path: Path) -> None:
     spec, out = write(tmp_path, recipe=LASTING), tmp_path / "out"
     process = subprocess.Popen(

@@ -85,6 +85,7 @@ def assert_same(found, expected) -> None:
     }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", RUNS)
 def test_killed_at_random_moments(name, tmp_path) -> None:
     recipe = make_recipe(RUNS[name])

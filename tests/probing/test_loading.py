@@ -104,6 +104,7 @@ except InputError as error:
 """
 
 
+@pytest.mark.process
 def test_symptom_27_hf_hub_offline_is_respected_and_an_unknown_name_is_a_clear_error(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def killed(model: Path, corpus: Path, folder: Path, kills: int) -> None:
     assert {p.name for p in folder.iterdir()} == {f"run-{n}" for n in range(outcome["runs"])}, "nothing is left over"
 
 
+@pytest.mark.process
 def test_three_kills_at_random_moments(model: Path, corpus: Path, tmp_path: Path) -> None:
     killed(model, corpus, tmp_path / "runs", 3)
 
