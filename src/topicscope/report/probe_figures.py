@@ -173,7 +173,8 @@ def coverage(counts: Mapping[str, Any], *, part: str, threshold: float | None, c
         bars = axes.barh(range(len(data)), values, color=colors, hatch=hatches, edgecolor="white", lw=0, log=True)
         for place, (bar, (name, _, found, whole)) in enumerate(zip(bars, steps, strict=True)):
             axes.annotate(f"{found:,.0f}", (max(found, 1), place), (3, 0), textcoords="offset points", va="center")
-            figure.mark(bar, f"{name}: {found:,.0f}" + (f" of {whole:,.0f} ({found / whole:.1%})" if whole else ""))
+            share = f" of {whole:,.0f} ({found / whole:.1%})" if whole else ""
+            figure.marks.append((bar, f"{name}: {found:,.0f}{share}"))
         most = max(values.max(), 1)
         axes.set_xlim(0.8, most * 8)
         axes.xaxis.set_major_locator(FixedLocator([10.0**k for k in range(int(np.log10(most)) + 1)]))

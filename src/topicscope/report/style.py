@@ -86,14 +86,8 @@ class PaperFigure(Figure):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.points: list[tuple[Axes, float, float, str]] = []
-        self.marks: dict[str, str] = {}
+        self.marks: list[tuple[Artist, str]] = []
         self.cells: Cells | None = None
-
-    def mark(self, artist: Artist, text: str) -> None:
-        """Let a bar or another single shape show a text."""
-        name = f"mark-{len(self.marks)}"
-        artist.set_gid(name)
-        self.marks[name] = text
 
     def savefig(self, fname: str | os.PathLike[str] | Any, **options: Any) -> None:
         """As matplotlib's, with this package's style."""

@@ -47,12 +47,18 @@ _NOTES = {
 def render_run(record: RunRecord) -> str:
     """The page of one run, from its record alone; all text in it is escaped. Equal records give equal pages."""
     summary, manifest = record.summary, record.manifest
-    found, matrices = answers(record), _matrices(record)
+    found = answers(record)
+    trained, maps = run_matrices(record), []
+    for name, one in trained.items():
+        most, (caption, text) = MOST_CELLS // len(trained), _MATRICES[name]
+        figure = matrix(record, name=name, step=int(one.steps[-1]), most_cells=most)[1]
+        figure.set_figwidth(5.2)  # the map is as wide as it is high
+        maps.append(Chart.of(figure, f"matrix-{name.replace('_', '').lower()}", caption, text))
     attended = "attention_different_topic" in record.history
     charts = [
         Chart.of(norms(record)[1], "norms", "Norms along training", _NORMS),
         Chart.of(losses(record)[1], "losses", "Loss along training", _LOSSES),
-        *matrices,
+        *maps,
     ]
     if attended:
         charts.append(Chart.of(attention(record)[1], "attention", "Attention by class of word pair", _ATTENTION))
@@ -65,10 +71,8 @@ def render_run(record: RunRecord) -> str:
         headline=found[0],
         further=found[1:],
         facts=_facts(record),
-        theory=_theory_tables(record),
-        final=_final_table(record),
-        stages=_stages_table(record),
-        matrices=matrices,
+        **_tables(record),
+        matrices=maps,
         attention=attended,
         command=manifest.command,
         downloads=downloads(
@@ -184,19 +188,9 @@ def _facts(record: RunRecord) -> list[dict[str, str]]:
     ]
 
 
-def _matrices(record: RunRecord) -> list[Chart]:
-    """A map of every matrix that the record has, with a slider of its moments."""
-    matrices, charts = run_matrices(record), []
-    for name, one in matrices.items():
-        most, (caption, text) = MOST_CELLS // len(matrices), _MATRICES[name]
-        figure = matrix(record, name=name, step=int(one.steps[-1]), most_cells=most)[1]
-        figure.set_figwidth(5.2)  # the map is as wide as it is high
-        charts.append(Chart.of(figure, f"matrix-{name.replace('_', '').lower()}", caption, text))
-    return charts
-
-
-def _theory_tables(record: RunRecord) -> list[Table]:
-    made = []
+def _tables(record: RunRecord) -> dict[str, Any]:
+    """Tables by their names in the template: those of theory, the final weights, and the stages where there are any."""
+    theory_tables = []
     for part, caption in (
         ("value_matrix", "Mean entries of W_V"),
         ("embedding", "Inner products of embeddings: same topic minus different topic"),
@@ -213,34 +207,23 @@ def _theory_tables(record: RunRecord) -> list[Table]:
             for name, value in beside["measured"].items()
         ]
         note = f"No theory here: {beside['no_theory']}." if beside["no_theory"] else _NOTES.get(part, "")
-        made.append(Table(caption, columns, rows, note))
-    return made
-
-
-def _final_table(record: RunRecord) -> Table:
-    rows = [
-        [_words_of(str(row["measurement"])), number(row["mean"], 4), number(row["sd"], 2)]
+        theory_tables.append(Table(caption, columns, rows, note))
+    final = [
+        # The matrix as it is written, the rest as words: W_V_same is "W_V same".
+        [re.sub(r"(?<!^W)_", " ", str(row["measurement"])), number(row["mean"], 4), number(row["sd"], 2)]
         for _, row in record.table().iterrows()
     ]
-    return Table("On the final weights", ["measurement", "mean over seeds", "sd over seeds"], rows)
-
-
-def _words_of(measurement: str) -> str:
-    """The name of a column as words, the matrix in it as it is written: W_V_same is "W_V same"."""
-    matrix = re.match(r"W_[A-Z](?=_|$)", measurement)
-    begin = matrix.end() if matrix else 0
-    return measurement[:begin] + measurement[begin:].replace("_", " ")
-
-
-def _stages_table(record: RunRecord) -> Table | None:
-    stages = record.summary.get("stages")
-    if not stages:
-        return None
-    rows = [[str(s["seed"]), count(s["k1"]), count(s["k2"]), number(s["ratio"]), str(s["verdict"])] for s in stages]
-    return Table(
-        "Stages",
-        ["seed", "k₁: W_V settled", "k₂: attention moved", "k₂ / k₁", "verdict"],
-        rows,
+    stages = [
+        [str(s["seed"]), count(s["k1"]), count(s["k2"]), number(s["ratio"]), str(s["verdict"])]
+        for s in record.summary.get("stages") or []
+    ]
+    stages_note = (
         "k₂: first step at which W_K or W_Q has moved by a tenth of its first norm. k₁: first step at which W_V has "
-        "covered nine tenths of its way to k₂. Separate stages: k₂ / k₁ is at least 3.",
+        "covered nine tenths of its way to k₂. Separate stages: k₂ / k₁ is at least 3."
     )
+    stages_columns = ["seed", "k₁: W_V settled", "k₂: attention moved", "k₂ / k₁", "verdict"]
+    return {
+        "theory": theory_tables,
+        "final": Table("On the final weights", ["measurement", "mean over seeds", "sd over seeds"], final),
+        "stages": Table("Stages", stages_columns, stages, stages_note) if stages else None,
+    }
