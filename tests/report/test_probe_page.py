@@ -14,7 +14,6 @@ import pytest
 
 from report.report_records import example, make_record
 from topicscope.report.comparison_page import names_of, render_comparison
-from topicscope.report.heatmaps import MOST_BINS, MOST_SHAPES, block_map, matrix_cells
 from topicscope.report.page import Chart, cells_document, downloads, inline_svg
 from topicscope.report.probe_figures import block_matrix, ratio_figure, similarity_histogram
 from topicscope.report.probe_page import (
@@ -26,7 +25,15 @@ from topicscope.report.probe_page import (
     render_probe,
     verdict,
 )
-from topicscope.report.style import CELLS, paper_figure, show_values
+from topicscope.report.style import (
+    CELLS,
+    MOST_BINS,
+    MOST_SHAPES,
+    block_map,
+    matrix_cells,
+    paper_figure,
+    show_values,
+)
 from topicscope.report.tables import control_table
 
 _SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)

@@ -11,8 +11,7 @@ import topicscope
 from topicscope.errors import InputError
 from topicscope.lab import make_recipe, train
 from topicscope.report import save
-from topicscope.report.heatmaps import Bracket, block_map, brackets, spread
-from topicscope.report.style import WIDTHS, paper_figure, rendered
+from topicscope.report.style import WIDTHS, Bracket, block_map, brackets, paper_figure, rendered, spread
 from topicscope.report.training_figures import KINDS, band, by_step, run_matrices
 
 DATA = {"num_topics": 3, "words_per_topic": 2, "topics_per_document": 2, "length": 20}

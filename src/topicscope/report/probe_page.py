@@ -13,10 +13,9 @@ import pandas as pd
 from topicscope.errors import InputError
 from topicscope.records import dump_json, read_json, read_npz, select
 from topicscope.report import tables
-from topicscope.report.heatmaps import head_map
 from topicscope.report.labels import PROFILE, RATIOS
 from topicscope.report.page import Chart, downloads, render_page
-from topicscope.report.probe_figures import block_matrix, coverage, ratio_figure, similarity_histogram
+from topicscope.report.probe_figures import block_matrix, coverage, head_map, ratio_figure, similarity_histogram
 from topicscope.report.tables import MISSING, interval, number, ratio_column, significant, threshold_label
 
 _WORDS_OF_A_TOPIC = 6

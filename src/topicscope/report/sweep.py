@@ -25,10 +25,20 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.ticker import FuncFormatter
 
 from topicscope.records import dump_json
-from topicscope.report.heatmaps import draw_cells, write_cells
 from topicscope.report.labels import ORANGE
 from topicscope.report.page import Chart, downloads, render_page
-from topicscope.report.style import LINES, Cells, Columns, PaperFigure, paper_figure, plain, shared_legend, tidy
+from topicscope.report.style import (
+    LINES,
+    Cells,
+    Columns,
+    PaperFigure,
+    draw_cells,
+    paper_figure,
+    plain,
+    shared_legend,
+    tidy,
+    write_cells,
+)
 from topicscope.report.tables import MISSING, Table, count, manifest_tables, number, percent
 from topicscope.report.training_figures import plain_log
 

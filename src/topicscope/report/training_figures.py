@@ -17,17 +17,22 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from topicscope.errors import InputError
 from topicscope.records import RunRecord
-from topicscope.report.heatmaps import MOST_BINS, Bracket, block_map, brackets, matrix_cells, spread
 from topicscope.report.labels import PAIRS
 from topicscope.report.style import (
     LINES,
+    MOST_BINS,
     REFERENCE,
     STATE,
+    Bracket,
     Columns,
     Drawn,
+    block_map,
+    brackets,
+    matrix_cells,
     paper_figure,
     shared_legend,
     show_values,
+    spread,
     tidy,
 )
 
