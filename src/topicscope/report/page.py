@@ -23,7 +23,7 @@ from markupsafe import Markup
 from matplotlib.colors import LogNorm, to_hex
 
 from topicscope.records import dump_json
-from topicscope.report.style import CELLS, Cells, PaperFigure, rendered
+from topicscope.report.style import CELLS, PaperFigure, rendered
 from topicscope.report.tables import MISSING, significant
 
 # What the downloads of a page may weigh; a larger file lies beside the page and is named there.
@@ -76,10 +76,32 @@ class Chart:
 
     @classmethod
     def of(cls, figure: PaperFigure, name: str, caption: str, alt: str, part: str = "") -> "Chart":
-        """The figure as it is drawn now."""
-        svg, width = inline_svg(figure, name, caption), round(_PIXELS * figure.get_figwidth())
-        cells = None if figure.cells is None else cells_document(figure.cells)
-        return cls(name, caption, alt, svg, width, part, cells, bool(cells or figure.points or figure.marks))
+        """The figure as it is drawn now; numbers for the script have four digits."""
+        svg, width, cells, document = inline_svg(figure, name, caption), figure.get_figwidth(), figure.cells, None
+        if cells is not None:
+            states = []
+            for state, values in cells.states.items():
+                numbers = [significant(value) for value in values.ravel().tolist()]
+                texts = {"said": cells.said.get(state), "letters": cells.letters.get(state)}
+                given = {key: found for key, found in texts.items() if found is not None}
+                states.append({"name": state, "values": numbers, **given})
+            document = {
+                "rows": list(cells.rows),
+                "columns": list(cells.columns),
+                "text": cells.text,
+                "more": list(cells.more),
+                "prefix": cells.prefix,
+                "slider": cells.slider,
+                "caption": cells.caption,
+                "shown": list(cells.states).index(cells.shown),
+                "colors": [to_hex(cells.colors(level / (_LEVELS - 1))) for level in range(_LEVELS)],
+                "low": cells.norm.vmin,
+                "high": cells.norm.vmax,
+                "log": isinstance(cells.norm, LogNorm),
+                "states": states,
+            }
+        asked = bool(cells or figure.points or figure.marks)
+        return cls(name, caption, alt, svg, round(_PIXELS * width), part, document, asked)
 
 
 @dataclass(frozen=True)
@@ -203,27 +225,3 @@ def _shapes(root: Element, figure: PaperFigure) -> list[tuple[Element, str]]:
             text = text.replace("{value}", said[number])
             found.append((shape, text.replace("{more}", cells.more[number] if cells.more else "")))
     return found
-
-
-def cells_document(cells: Cells) -> dict[str, Any]:
-    """What the page's script needs to color the cells anew and to say what they hold; numbers have four digits."""
-    states = []
-    for name, values in cells.states.items():
-        state: dict[str, Any] = {"name": name, "values": [significant(value) for value in values.ravel().tolist()]}
-        texts = {"said": cells.said.get(name), "letters": cells.letters.get(name)}
-        states.append(state | {key: found for key, found in texts.items() if found is not None})
-    return {
-        "rows": list(cells.rows),
-        "columns": list(cells.columns),
-        "text": cells.text,
-        "more": list(cells.more),
-        "prefix": cells.prefix,
-        "slider": cells.slider,
-        "caption": cells.caption,
-        "shown": list(cells.states).index(cells.shown),
-        "colors": [to_hex(cells.colors(level / (_LEVELS - 1))) for level in range(_LEVELS)],
-        "low": cells.norm.vmin,
-        "high": cells.norm.vmax,
-        "log": isinstance(cells.norm, LogNorm),
-        "states": states,
-    }
