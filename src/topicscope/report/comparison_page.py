@@ -86,7 +86,10 @@ def render_comparison(
             }
         )
     answers = answers_table(probes)
-    files, table = {"comparison.csv": answers.csv()}, None
+    files, table = (
+        {"comparison.csv": pd.DataFrame(answers.rows, columns=list(answers.columns)).to_csv(index=False)},
+        None,
+    )
     if differences is not None and len(differences):
         files["differences.csv"], table = differences.to_csv(index=False), differences_table(differences)
     return render_page(

@@ -104,19 +104,13 @@ class Chart:
         return cls(name, caption, alt, svg, round(_PIXELS * width), part, document, asked)
 
 
-@dataclass(frozen=True)
-class Download:
-    """A file to save from the page. name: with its ending; href: its content as a data address, which works without
-    scripts, None where it is too large to embed; size: as people read it."""
+def downloads(contents: Mapping[str, str]) -> list[dict[str, str | None]]:
+    """Every file by its name, smallest first into what a page may carry; one that does not fit is only named.
 
-    name: str
-    href: str | None
-    size: str
-
-
-def downloads(contents: Mapping[str, str]) -> list[Download]:
-    """Every file by its name, smallest first into what a page may carry; one that does not fit is only named."""
-    room, found = _MOST_DOWNLOADED, {}
+    Of each: name, with its ending; href, its content as a data address, which works without scripts, None where it is
+    too large to embed; size, as people read it.
+    """
+    room, found = _MOST_DOWNLOADED, dict[str, dict[str, str | None]]()
     encoded = {name: text.encode() for name, text in contents.items()}
     for name, data in sorted(encoded.items(), key=lambda item: len(item[1])):
         href = None
@@ -124,7 +118,7 @@ def downloads(contents: Mapping[str, str]) -> list[Download]:
             room -= len(data)
             kind = "application/json" if name.endswith(".json") else "text/csv"
             href = f"data:{kind};charset=utf-8;base64,{base64.b64encode(data).decode()}"
-        found[name] = Download(name, href, f"{max(1, round(len(data) / 1000)):,} kB")
+        found[name] = {"name": name, "href": href, "size": f"{max(1, round(len(data) / 1000)):,} kB"}
     return [found[name] for name in contents]
 
 

@@ -67,14 +67,13 @@ class _Field:
         """Scale, ticks and name of the x axis."""
         if self.log:
             axes.set_xscale("log")
+        axes.set_xlabel(self.name)
         if self.numeric and len(self.levels) > 8:
-            axes.set_xlabel(self.name)
             return
         axes.minorticks_off()
         axes.set_xticks(self.places(self.levels), [_label(level) for level in self.levels])
         if not self.numeric:
             axes.set_xlim(-0.5, len(self.levels) - 0.5)
-        axes.set_xlabel(self.name)
 
 
 def draw_sweep(

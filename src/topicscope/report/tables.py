@@ -52,10 +52,6 @@ class Table:
         plain = [[cell.replace("\u00a0", " ") for cell in row] for row in self.rows]
         return [f"| {' | '.join(cells)} |" for cells in (self.columns, ["---"] * len(self.columns), *plain)]
 
-    def csv(self) -> str:
-        """The table for a spreadsheet."""
-        return pd.DataFrame(self.rows, columns=list(self.columns)).to_csv(index=False)
-
 
 def number(value: Any, digits: int = 3) -> str:
     """A number with `digits` significant digits after the point's leading zeros; a dash for None and NaN."""
