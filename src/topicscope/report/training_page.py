@@ -114,7 +114,8 @@ def answers(record: RunRecord) -> list[str]:
             f"Words of one topic have more similar embeddings: the gap of their inner products is "
             f"{_numbers(gram['measured'])['gap']:.3g}, theory says {_numbers(gram['theory'])['gap']:.3g}."
         )
-    said += [*_stage_words(summary.get("stages") or [])]
+    if summary.get("stages"):
+        said.append(_stage_words(summary["stages"]))
     beside = summary.get("attention")
     if beside:
         m, t = _numbers(beside["measured"]), _numbers(beside["theory"] or {})
@@ -146,24 +147,22 @@ def _numbers(part: Mapping[str, float | None]) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in part.items()}
 
 
-def _stage_words(stages: list[Mapping[str, Any]]) -> list[str]:
-    if not stages:
-        return []
+def _stage_words(stages: list[Mapping[str, Any]]) -> str:
     apart = sum(bool(one["separated"]) for one in stages)
     k1, k2 = (sum(one[name] for one in stages) / len(stages) for name in ("k1", "k2"))
     reached = all(one["stage_two_reached"] for one in stages)
     after = f"attention began to move at step {k2:,.0f}" if reached else "attention had not moved by the end"
     if not apart:
-        return [f"No two stages, one after the other: W_V had settled by step {k1:,.0f}, {after}."]
+        return f"No two stages, one after the other: W_V had settled by step {k1:,.0f}, {after}."
     seeds = f" in {apart} of {len(stages)} seeds" if len(stages) > 1 else ""
     if not reached:
         short = sum(not one["stage_two_reached"] for one in stages)
         by = f" in {short} of {len(stages)} seeds" if len(stages) > 1 else ""
-        return [
+        return (
             f"W_V moved alone, as in the first of two stages{seeds}: it had settled by step {k1:,.0f}. The second had "
             f"not begun by the end{by}: attention had not moved by a tenth. A longer training would show it."
-        ]
-    return [f"Training went in two separate stages{seeds}: W_V had settled by step {k1:,.0f}, {after}."]
+        )
+    return f"Training went in two separate stages{seeds}: W_V had settled by step {k1:,.0f}, {after}."
 
 
 def _facts(record: RunRecord) -> list[dict[str, str]]:
