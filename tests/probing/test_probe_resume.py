@@ -39,7 +39,7 @@ DRIVER = """
 import json, os, random, shutil, signal, sys, time
 import topicscope
 from topicscope.probing.execution import forward_pass as passes
-from topicscope.report import heatmaps as figures, probe_page as html
+from topicscope.report import probe_figures as figures, probe_page as html
 model, corpus, folder, options, wanted, seed = (
     sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4]), int(sys.argv[5]), int(sys.argv[6]))
 passes.SECONDS_PER_SHARD, passes.UNITS_PER_CHUNK = 0, 32

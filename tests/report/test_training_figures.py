@@ -11,9 +11,8 @@ import topicscope
 from topicscope.errors import InputError
 from topicscope.lab import make_recipe, train
 from topicscope.report import save
-from topicscope.report.heatmaps import Bracket, block_map, brackets, spread
-from topicscope.report.style import WIDTHS, rendered
-from topicscope.report.training_figures import KINDS, by_step, place, run_matrices
+from topicscope.report.style import WIDTHS, Bracket, block_map, brackets, paper_figure, rendered, spread
+from topicscope.report.training_figures import KINDS, band, by_step, run_matrices
 
 DATA = {"num_topics": 3, "words_per_topic": 2, "topics_per_document": 2, "length": 20}
 
@@ -115,9 +114,12 @@ def test_old_records_show_the_last_moment(run, tmp_path) -> None:
 
 
 def test_step_zero_is_on_the_axis() -> None:
-    assert place([0, 1, 30]).tolist() == [0.5, 1, 30]
-    axes = Figure().subplots()
-    by_step(axes, pd.DataFrame({"step": [0, 1500]}))
+    with paper_figure(None, 2.0) as figure:
+        axes = figure.subplots()
+    history = pd.DataFrame({"step": [0, 1, 1500], "loss": [3.0, 2.0, 1.0]})
+    band(axes, history, "loss", "loss", 0)
+    assert axes.lines[0].get_xdata().tolist() == [0.5, 1, 1500]
+    by_step(axes, history)
     assert axes.get_xticks().tolist() == [0.5, 1, 10, 100, 1000]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "10", "100", "1,000"]
 

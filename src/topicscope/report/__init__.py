@@ -7,13 +7,14 @@ from topicscope.lazy import load_on_use
 if TYPE_CHECKING:
     from topicscope.report.comparison_page import write_comparison
     from topicscope.report.forest import forest_figure
-    from topicscope.report.heatmaps import circuit_map, head_map
     from topicscope.report.labels import EMBEDDING_COLUMNS, ratio_label
     from topicscope.report.probe_figures import (
         block_matrix,
+        circuit_map,
         controls,
         coverage,
         distances,
+        head_map,
         profile,
         ratio_figure,
         similarity_histogram,

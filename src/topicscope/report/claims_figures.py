@@ -15,10 +15,19 @@ from matplotlib.figure import Figure
 from topicscope.records import RunRecord
 from topicscope.report import labels
 from topicscope.report.forest import draw_rows, forest_figure, whisker
-from topicscope.report.heatmaps import block_map, brackets
 from topicscope.report.labels import MEASURED, PAIRS, PAPER, RANDOM, THEORY
 from topicscope.report.reproduction_record import Entry, ReproductionRecord, Row, training_words
-from topicscope.report.style import LINES, REFERENCE, name_rows, paper_figure, plain, shared_legend, tidy
+from topicscope.report.style import (
+    LINES,
+    REFERENCE,
+    block_map,
+    brackets,
+    name_rows,
+    paper_figure,
+    plain,
+    shared_legend,
+    tidy,
+)
 from topicscope.report.theory_figures import draw_landscape, mark_optimum
 from topicscope.report.training_figures import band, draw_norms
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 
 from topicscope.records import select, write_text
-from topicscope.report.heatmaps import saturation
 from topicscope.report.labels import CONTROL_CI, PART, PERMUTATION_P, THETA, VERDICT, ratio_label
 from topicscope.report.page import Chart, downloads, render_page
 from topicscope.report.probe_page import ProbeRecord, cautions, head_charts, verdict
+from topicscope.report.style import saturation
 from topicscope.report.tables import (
     MISSING,
     Table,
@@ -86,7 +86,10 @@ def render_comparison(
             }
         )
     answers = answers_table(probes)
-    files, table = {"comparison.csv": answers.csv()}, None
+    files, table = (
+        {"comparison.csv": pd.DataFrame(answers.rows, columns=list(answers.columns)).to_csv(index=False)},
+        None,
+    )
     if differences is not None and len(differences):
         files["differences.csv"], table = differences.to_csv(index=False), differences_table(differences)
     return render_page(

@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from typing import Any
 from xml.etree import ElementTree
@@ -24,7 +23,7 @@ from markupsafe import Markup
 from matplotlib.colors import LogNorm, to_hex
 
 from topicscope.records import dump_json
-from topicscope.report.style import CELLS, Cells, PaperFigure, rendered
+from topicscope.report.style import CELLS, PaperFigure, rendered
 from topicscope.report.tables import MISSING, significant
 
 # What the downloads of a page may weigh; a larger file lies beside the page and is named there.
@@ -41,6 +40,22 @@ _THEMED = {
         ("back", 0xFF, 0x100),
     )
     for level in range(begin, end)
+}
+
+# Autoescape always: the templates' names do not end in .html, so jinja2 would not turn it on by itself.
+_TEMPLATES = Environment(
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    loader=PackageLoader("topicscope.report", ""),
+)
+# Every template knows the script, and the policy that lets no other one run.
+_SCRIPT = (files("topicscope.report") / "report.js").read_text(encoding="utf-8")
+_DIGEST = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+_TEMPLATES.globals |= {
+    "script": Markup(_SCRIPT),
+    "policy": f"default-src 'none'; script-src 'sha256-{_DIGEST}'; style-src 'unsafe-inline'; img-src data:",
 }
 
 
@@ -61,25 +76,41 @@ class Chart:
 
     @classmethod
     def of(cls, figure: PaperFigure, name: str, caption: str, alt: str, part: str = "") -> "Chart":
-        """The figure as it is drawn now."""
-        svg, width = inline_svg(figure, name, caption), round(_PIXELS * figure.get_figwidth())
-        cells = None if figure.cells is None else cells_document(figure.cells)
-        return cls(name, caption, alt, svg, width, part, cells, bool(cells or figure.points or figure.marks))
+        """The figure as it is drawn now; numbers for the script have four digits."""
+        svg, width, cells, document = inline_svg(figure, name, caption), figure.get_figwidth(), figure.cells, None
+        if cells is not None:
+            states = []
+            for state, values in cells.states.items():
+                numbers = [significant(value) for value in values.ravel().tolist()]
+                texts = {"said": cells.said.get(state), "letters": cells.letters.get(state)}
+                given = {key: found for key, found in texts.items() if found is not None}
+                states.append({"name": state, "values": numbers, **given})
+            document = {
+                "rows": list(cells.rows),
+                "columns": list(cells.columns),
+                "text": cells.text,
+                "more": list(cells.more),
+                "prefix": cells.prefix,
+                "slider": cells.slider,
+                "caption": cells.caption,
+                "shown": list(cells.states).index(cells.shown),
+                "colors": [to_hex(cells.colors(level / (_LEVELS - 1))) for level in range(_LEVELS)],
+                "low": cells.norm.vmin,
+                "high": cells.norm.vmax,
+                "log": isinstance(cells.norm, LogNorm),
+                "states": states,
+            }
+        asked = bool(cells or figure.points or figure.marks)
+        return cls(name, caption, alt, svg, round(_PIXELS * width), part, document, asked)
 
 
-@dataclass(frozen=True)
-class Download:
-    """A file to save from the page. name: with its ending; href: its content as a data address, which works without
-    scripts, None where it is too large to embed; size: as people read it."""
+def downloads(contents: Mapping[str, str]) -> list[dict[str, str | None]]:
+    """Every file by its name, smallest first into what a page may carry; one that does not fit is only named.
 
-    name: str
-    href: str | None
-    size: str
-
-
-def downloads(contents: Mapping[str, str]) -> list[Download]:
-    """Every file by its name, smallest first into what a page may carry; one that does not fit is only named."""
-    room, found = _MOST_DOWNLOADED, {}
+    Of each: name, with its ending; href, its content as a data address, which works without scripts, None where it is
+    too large to embed; size, as people read it.
+    """
+    room, found = _MOST_DOWNLOADED, dict[str, dict[str, str | None]]()
     encoded = {name: text.encode() for name, text in contents.items()}
     for name, data in sorted(encoded.items(), key=lambda item: len(item[1])):
         href = None
@@ -87,7 +118,7 @@ def downloads(contents: Mapping[str, str]) -> list[Download]:
             room -= len(data)
             kind = "application/json" if name.endswith(".json") else "text/csv"
             href = f"data:{kind};charset=utf-8;base64,{base64.b64encode(data).decode()}"
-        found[name] = Download(name, href, f"{max(1, round(len(data) / 1000)):,} kB")
+        found[name] = {"name": name, "href": href, "size": f"{max(1, round(len(data) / 1000)):,} kB"}
     return [found[name] for name in contents]
 
 
@@ -100,14 +131,10 @@ def render_page(
     its element; context: what else the template uses.
     """
     documents = {f"cells-{chart.name}": chart.cells for chart in charts if chart.cells is not None} | dict(data or {})
-    return (
-        _templates()
-        .get_template(template)
-        .render(
-            documents={name: script_json(document) for name, document in documents.items()},
-            charts={chart.name: chart for chart in charts},
-            **context,
-        )
+    return _TEMPLATES.get_template(template).render(
+        documents={name: script_json(document) for name, document in documents.items()},
+        charts={chart.name: chart for chart in charts},
+        **context,
     )
 
 
@@ -115,24 +142,6 @@ def script_json(document: Any) -> Markup:
     """JSON that no HTML parser takes for markup: <, > and & as \\u003c …; NaN as null; no spaces."""
     text = json.dumps(json.loads(dump_json(document)), ensure_ascii=True, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-
-
-@cache
-def _templates() -> Environment:
-    """The templates; each knows the script, and the policy that lets no other one run."""
-    script = (files("topicscope.report") / "report.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Autoescape always: the templates' names do not end in .html, so jinja2 would not turn it on by itself.
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=PackageLoader("topicscope.report", ""),
-    )
-    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
-    environment.globals |= {"script": Markup(script), "policy": policy}
-    return environment
 
 
 # ---- figures as elements of a page
@@ -143,6 +152,8 @@ def inline_svg(figure: PaperFigure, name: str, label: str) -> Markup:
 
     name: unique on the page, begins every id; label: what the figure is, for those who cannot see it.
     """
+    for number, (artist, _) in enumerate(figure.marks):
+        artist.set_gid(f"mark-{number}")
     root = ElementTree.fromstring(rendered(figure, "svg", {"svg.fonttype": "none"}))  # letters stay text
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
@@ -158,15 +169,37 @@ def inline_svg(figure: PaperFigure, name: str, label: str) -> Markup:
     root.attrib |= {"viewBox": f"0 0 {width:g} {height:g}", "role": "group" if asked else "img", "aria-label": label}
     for shape, text in _shapes(root, figure):
         shape.attrib |= {"class": "mark", "role": "img", "aria-label": text}
+    # Ids and references become the page's own, coordinates short, and greys variables.
     for element in root.iter():
-        _adopt(element, name)
+        found = element.attrib
+        if "id" in found:
+            if found["id"] == CELLS:
+                found["class"] = CELLS
+            found["id"] = f"{name}-{found['id']}"
+        for key, value in found.items():
+            if key == "href" and value.startswith("#"):
+                found[key] = f"#{name}-{value[1:]}"
+            elif key in ("style", "clip-path", "fill"):
+                found[key] = value.replace("url(#", f"url(#{name}-")
+            elif key in ("d", "x", "y", "transform"):
+                short = value.replace("\n", " ")
+                found[key] = re.sub(r"-?\d+\.\d{3,}", lambda digits: f"{float(digits[0]):.5g}", short)
+        if "style" in found:
+            css = re.sub(r"font-family: [^;]*", "font-family: system-ui, sans-serif", found["style"])
+            if "data-row" not in found:  # the color of a cell is its value
+                css = re.sub("#[0-9a-f]{6}", lambda color: _THEMED.get(color[0], color[0]), css)
+            found["style"] = css
+        if element.text is not None and not element.text.strip():
+            element.text = None
+        element.tail = None
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def _shapes(root: Element, figure: PaperFigure) -> list[tuple[Element, str]]:
     """Every shape of the drawing that has a value, with its words; a circle is added for each of the points."""
     places = {element.attrib["id"]: element for element in root.iter() if "id" in element.attrib}
-    found = [(shape, text) for name, text in figure.marks.items() for shape in places[name].iter("path")]
+    marks = {f"mark-{number}": text for number, (_, text) in enumerate(figure.marks)}
+    found = [(shape, text) for name, text in marks.items() for shape in places[name].iter("path")]
     height, scale = figure.get_figheight() * _DPI, _DPI / figure.dpi
     for axes, x, y, text in figure.points:
         across, up = axes.transData.transform((x, y))
@@ -186,51 +219,3 @@ def _shapes(root: Element, figure: PaperFigure) -> list[tuple[Element, str]]:
             text = text.replace("{value}", said[number])
             found.append((shape, text.replace("{more}", cells.more[number] if cells.more else "")))
     return found
-
-
-def _adopt(element: Element, name: str) -> None:
-    """Make ids and references the page's own, coordinates short, and greys variables."""
-    found = element.attrib
-    if "id" in found:
-        if found["id"] == CELLS:
-            found["class"] = CELLS
-        found["id"] = f"{name}-{found['id']}"
-    for key, value in found.items():
-        if key == "href" and value.startswith("#"):
-            found[key] = f"#{name}-{value[1:]}"
-        elif key in ("style", "clip-path", "fill"):
-            found[key] = value.replace("url(#", f"url(#{name}-")
-        elif key in ("d", "x", "y", "transform"):
-            found[key] = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.5g}", value.replace("\n", " "))
-    if "style" in found:
-        style = re.sub(r"font-family: [^;]*", "font-family: system-ui, sans-serif", found["style"])
-        if "data-row" not in found:  # the color of a cell is its value
-            style = re.sub("#[0-9a-f]{6}", lambda color: _THEMED.get(color[0], color[0]), style)
-        found["style"] = style
-    if element.text is not None and not element.text.strip():
-        element.text = None
-    element.tail = None
-
-
-def cells_document(cells: Cells) -> dict[str, Any]:
-    """What the page's script needs to color the cells anew and to say what they hold; numbers have four digits."""
-    states = []
-    for name, values in cells.states.items():
-        state: dict[str, Any] = {"name": name, "values": [significant(value) for value in values.ravel().tolist()]}
-        texts = {"said": cells.said.get(name), "letters": cells.letters.get(name)}
-        states.append(state | {key: found for key, found in texts.items() if found is not None})
-    return {
-        "rows": list(cells.rows),
-        "columns": list(cells.columns),
-        "text": cells.text,
-        "more": list(cells.more),
-        "prefix": cells.prefix,
-        "slider": cells.slider,
-        "caption": cells.caption,
-        "shown": list(cells.states).index(cells.shown),
-        "colors": [to_hex(cells.colors(level / (_LEVELS - 1))) for level in range(_LEVELS)],
-        "low": cells.norm.vmin,
-        "high": cells.norm.vmax,
-        "log": isinstance(cells.norm, LogNorm),
-        "states": states,
-    }

@@ -1,18 +1,21 @@
-"""Figures of a probe beside its head map, each with the numbers it shows; plain tables in, no model."""
+"""Figures of a probe, among them its maps of layers × heads; plain tables in, no model."""
 
 import math
+import textwrap
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, SymLogNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from topicscope.errors import InputError
 from topicscope.records import select
-from topicscope.report.heatmaps import block_map, brackets, matrix_cells, spread
+from topicscope.report import style
 from topicscope.report.labels import CONTROL, GREY, PAIRS, PAPER, PROFILE, RANDOM, RANDOM_MEAN, RATIOS
 from topicscope.report.style import (
     LINES,
@@ -26,7 +29,7 @@ from topicscope.report.style import (
     show_values,
     tidy,
 )
-from topicscope.report.tables import ratio_column, threshold_label
+from topicscope.report.tables import count, number, ratio_column, threshold_label
 
 SHARES = [name for name in PROFILE if name not in ("entropy", "distance")]
 
@@ -76,8 +79,8 @@ def _draw_ratios(axes: Axes, rows: pd.DataFrame, paper: pd.DataFrame) -> None:
         for value in select(paper, row["threshold"])["attention_ratio"].iloc[:1]:
             axes.plot(place + 0.45, value, "*", color=PAPER, ms=9, ls="none", label="BERT in the paper")
             show_values(axes, [place + 0.45], [value], [f"BERT in the paper, θ = {labels[place]}: {value:.4g}"])
-    for number, (name, ratio) in enumerate(shown):
-        places = np.arange(len(rows)) + (number - (len(shown) - 1) / 2) * 0.72 / max(len(shown), 4)
+    for order, (name, ratio) in enumerate(shown):
+        places = np.arange(len(rows)) + (order - (len(shown) - 1) / 2) * 0.72 / max(len(shown), 4)
         values, lows, highs = (rows[f"{name}{end}"].to_numpy(dtype=float) for end in ("", "_low", "_high"))
         half = np.nan_to_num(np.stack([values - lows, highs - values]))
         axes.errorbar(
@@ -127,8 +130,8 @@ def controls(
             one = data[data["measure"] == name]
             row = one[one["source"] == "measured"].iloc[0]
             half = np.nan_to_num([[row["value"] - row["low"]], [row["high"] - row["value"]]])
-            style = {"fmt": "o", "ms": 4, "capsize": 2.5, "lw": 1.1, "color": LINES[0][0]}
-            left.errorbar(row["value"], place, xerr=half, label="measured, 95% CI", **style)
+            look = {"fmt": "o", "ms": 4, "capsize": 2.5, "lw": 1.1, "color": LINES[0][0]}
+            left.errorbar(row["value"], place, xerr=half, label="measured, 95% CI", **look)
             values = one["value"][one["source"] == "control"].to_numpy(dtype=float)
             for axes in panels:
                 axes.plot(values, np.full(len(values), place), "|", color=RANDOM, ms=8, mew=1.0, label=CONTROL)
@@ -173,7 +176,8 @@ def coverage(counts: Mapping[str, Any], *, part: str, threshold: float | None, c
         bars = axes.barh(range(len(data)), values, color=colors, hatch=hatches, edgecolor="white", lw=0, log=True)
         for place, (bar, (name, _, found, whole)) in enumerate(zip(bars, steps, strict=True)):
             axes.annotate(f"{found:,.0f}", (max(found, 1), place), (3, 0), textcoords="offset points", va="center")
-            figure.mark(bar, f"{name}: {found:,.0f}" + (f" of {whole:,.0f} ({found / whole:.1%})" if whole else ""))
+            share = f" of {whole:,.0f} ({found / whole:.1%})" if whole else ""
+            figure.marks.append((bar, f"{name}: {found:,.0f}{share}"))
         most = max(values.max(), 1)
         axes.set_xlim(0.8, most * 8)
         axes.xaxis.set_major_locator(FixedLocator([10.0**k for k in range(int(np.log10(most)) + 1)]))
@@ -255,14 +259,14 @@ def block_matrix(similarities: Mapping[str, np.ndarray], columns: Columns | None
     cosine = similarities["cosine"].astype(np.float64)
     with paper_figure(columns or "single", 3.1 if columns != "double" else 6.0) as figure:
         axes = figure.add_subplot()
-        block_map(axes, cosine, brackets(topic, edges))
+        style.block_map(axes, cosine, style.brackets(topic, edges))
         axes.set_title("cosine of word embeddings, by topic", pad=18 if columns != "double" else 34)
     names = [
         f"{words[begin]}{f' … {words[end - 1]}' if end - begin > 1 else ''} (topic {topic[begin]})"
         for begin, end in pairwise(edges.tolist())
     ]
     text = "{row}\n× {column}\nmean cosine {value}"
-    figure.cells = matrix_cells({"cosine": cosine}, spread(cosine), text=text, names=names)
+    figure.cells = style.matrix_cells({"cosine": cosine}, style.spread(cosine), text=text, names=names)
     return {"cosine": cosine, **{name: similarities[name] for name in ("words", "topics", "starts", "edges")}}, figure
 
 
@@ -294,3 +298,162 @@ def similarity_histogram(similarities: Mapping[str, np.ndarray], columns: Column
         axes.legend()
         tidy(axes)
     return table, figure
+
+
+# ---- maps of layers × heads
+
+# Layers and heads above which the numbers in the cells could no longer be read.
+_MAX_ANNOTATED = (32, 20)
+
+
+def _head_figure(cells: style.Cells, *, title: str, ticks: Mapping[float, str], columns: Columns | None) -> PaperFigure:
+    """The drawing that every map of layers × heads is; ticks: of the color bar, whose title is the cells' caption."""
+    layers, heads = len(cells.rows), len(cells.columns)
+    annotated, letters = layers <= _MAX_ANNOTATED[0] and heads <= _MAX_ANNOTATED[1], 6.0
+    if columns is None:  # as large as the numbers in the cells need
+        cell, letters = (0.56, 0.32) if annotated else (0.13, 0.13), 8.0
+        width, height = max(heads * cell[0] + 1.9, 4.6), max(layers * cell[1] + 1.5, 2.4)
+    else:
+        width = style.WIDTHS.get(columns, 0.0)
+        across = (width - 1.35) / heads
+        annotated = annotated and across >= 0.36
+        height = max(layers * min(0.26, 1.2 * across) + 1.0, 1.6)
+    with paper_figure(columns, height, width) as figure:
+        axes = figure.add_subplot()
+        axes.patch.set(facecolor="#f2f2f2", edgecolor="#8a8a8a", hatch="////")
+        values = cells.states[cells.shown]
+        shown = np.clip(values, cells.norm.vmin, cells.norm.vmax)
+        drawn = style.draw_cells(axes, shown, cells.norm, style.DIVERGING)
+        axes.set(xlabel="head", ylabel="layer")
+        for axis, names in ((axes.xaxis, cells.columns), (axes.yaxis, cells.rows)):
+            # Some 16 names where cells are too small for numbers.
+            step = 1 if annotated else max(1, math.ceil(len(names) / 16))
+            axis.set_ticks(range(0, len(names), step), names[::step])
+            axis.set_tick_params(length=0)
+        bar = style.color_bar(axes, drawn, values, ticks, ax=axes, aspect=15, pad=0.02)
+        bar.ax.tick_params(labelsize=letters)
+        bar.set_label(cells.caption.replace("{state}", cells.shown), fontsize=letters)
+        bar.ax.yaxis.label.set_gid(style.STATE)
+        if annotated:
+            style.write_cells(axes, drawn, shown, cells.letters[cells.shown], letters)
+        # parse_math off: a model's name may hold dollar signs.
+        axes.set_title("\n".join(textwrap.wrap(title, int(12 * width))), parse_math=False)
+    return figure
+
+
+def head_map(
+    heads: pd.DataFrame,
+    *,
+    part: str,
+    threshold: float | None,
+    title: str = "Same-topic / different-topic attention",
+    columns: Columns | None = None,
+    limit: float | None = None,
+) -> PaperFigure:
+    """Layer × head map of the same-topic / different-topic attention ratio of one part and threshold.
+
+    heads: `ProbeResult.heads()`: one row per part, threshold, layer, head (both from 0).
+    Color: log ratio, symmetric about 1, saturating at `limit`, `saturation` unless given; the color bar has arrows
+    where values lie beyond. Brackets: 1 lies within 1.96 standard errors. Hatched: no ratio. Causal parts show the
+    position-corrected ratio. columns: as wide as one or two columns of a paper, instead of as wide as the numbers in
+    the cells need; cells too small for numbers have none. On a page the other ratios can be chosen.
+
+    Raises:
+        InputError: no such part or threshold in `heads`, or another width.
+    """
+    chosen = select(heads[heads["part"] == part], threshold)
+    if chosen.empty:
+        known = heads[["part", "threshold"]].drop_duplicates().to_records(index=False).tolist()
+        raise InputError("no heads to draw", received=(part, threshold), expected=f"one of {known}")
+    column = ratio_column(chosen)
+    names = [name for name in RATIOS if f"{name}_se" in chosen and bool(chosen[name].notna().any())]
+    shape = int(chosen["layer"].max()) + 1, int(chosen["head"].max()) + 1
+    # A row for every cell, empty where the head was not read.
+    every = chosen.set_index(["layer", "head"]).reindex(pd.MultiIndex.from_product([range(shape[0]), range(shape[1])]))
+    read = every["part"].notna()
+    rows = every.to_dict(orient="records")
+    states, said, letters = {}, {}, dict[str, list[str]]()
+    for name in dict.fromkeys([column, *names]):
+        label, ratios = RATIOS[name].label, [(row[name], row[f"{name}_se"]) for row in rows]
+        states[label], letters[label] = every[name].to_numpy(float).reshape(shape), []
+        for ratio, error in ratios:
+            written = "" if not math.isfinite(ratio) else f"{ratio:.2f}" if ratio < 99.5 else f"{ratio:.0f}"
+            unsure = written and not abs(ratio - 1) > 1.96 * error
+            letters[label].append(f"({written})" if unsure else written)
+        texts = [f"\nratio {number(ratio)} ± {number(error)}" for ratio, error in ratios]
+        said[label] = np.where(read, texts, "").tolist()
+    pairs = [
+        f"mean of same-topic pairs {number(row['mean_same'], 4)}, n = {count(row['pairs_same'])}"
+        f"\nmean of different-topic pairs {number(row['mean_different'], 4)}, n = {count(row['pairs_different'])}"
+        for row in rows
+    ]
+    shown = RATIOS[column].label
+    limit = style.saturation(states[shown]) if limit is None else limit
+    cells = style.Cells(
+        states=states,
+        shown=shown,
+        rows=[str(layer) for layer in range(shape[0])],
+        columns=[str(head) for head in range(shape[1])],
+        text="layer {row}, head {column}{value}\n{more}",
+        norm=LogNorm(1 / limit, limit, clip=False),
+        colors=mpl.colormaps[style.DIVERGING],
+        prefix="ratio: ",
+        said=said,
+        letters=letters,
+        more=np.where(read, pairs, "not read").tolist(),
+        caption="{state}; 1 = no difference (log scale)",
+    )
+    # Marks close to 1 would run into each other on a bar that reaches far.
+    far, near = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16), (1 / 2, 2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2)
+    ticks = {float(t): f"{t:.3g}" for t in (far if limit > 2.5 else near) if 1 / limit <= t <= limit}
+    title = f"{title} ({part}, θ\u00a0=\u00a0{threshold_label(threshold)})"
+    figure = _head_figure(cells, title=title, ticks=ticks, columns=columns)
+    figure.cells = cells
+    return figure
+
+
+_UNSURE = 4.0
+
+
+def circuit_map(
+    heads: pd.DataFrame,
+    *,
+    circuit: str,
+    place: str,
+    part: str,
+    threshold: float | None,
+    name: str,
+    columns: Columns | None = None,
+) -> PaperFigure:
+    """z of every head, within frequency bands where they are known. Purple below 0, orange above, grey within ±4.
+
+    heads: `CircuitResult.heads()`. columns: as wide as one or two columns of a paper; small cells have no numbers.
+
+    Raises:
+        InputError: no such rows in `heads`, or another width.
+    """
+    where = (heads["circuit"] == circuit) & (heads["place"] == place) & (heads["part"] == part)
+    chosen = select(heads[where], threshold)
+    if chosen.empty:
+        known = heads[["circuit", "place", "part", "threshold"]].drop_duplicates().to_records(index=False).tolist()
+        raise InputError("no circuits to draw", received=(circuit, place, part, threshold), expected=f"one of {known}")
+    column = "z_banded" if bool(chosen["z_banded"].notna().any()) else "z"
+    z = chosen.pivot_table(index="layer", columns="head", values=column, aggfunc="mean", dropna=False)
+    values = z.to_numpy(dtype=float)
+    limit = max(float(np.nanmax(np.abs(values), initial=0.0)), 2 * _UNSURE)
+    cells = style.Cells(
+        states={"z": values},
+        shown="z",
+        rows=[str(layer) for layer in z.index],
+        columns=[str(head) for head in z.columns],
+        text="",
+        norm=SymLogNorm(linthresh=_UNSURE, linscale=0.5, vmin=-limit, vmax=limit, base=10),
+        colors=mpl.colormaps[style.DIVERGING],
+        letters={"z": ["" if np.isnan(v) else f"{v:.1f}" if abs(v) < 9.95 else f"{v:.0f}" for v in values.ravel()]},
+        caption="{state} (0 = no difference)",
+    )
+    marks = [m for m in (-100, -30, -10, -_UNSURE, 0, _UNSURE, 10, 30, 100) if abs(m) <= limit]
+    banded = ", within frequency bands" if column == "z_banded" else ""
+    title = f"{name}: {circuit} circuit, same-topic minus different-topic words, z{banded}"
+    title = f"{title} ({part}, {place}, θ\u00a0=\u00a0{threshold_label(threshold)})"
+    return _head_figure(cells, title=title, ticks={float(m): f"{m:g}" for m in marks}, columns=columns)

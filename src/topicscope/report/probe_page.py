@@ -13,10 +13,9 @@ import pandas as pd
 from topicscope.errors import InputError
 from topicscope.records import dump_json, read_json, read_npz, select
 from topicscope.report import tables
-from topicscope.report.heatmaps import head_map
 from topicscope.report.labels import PROFILE, RATIOS
 from topicscope.report.page import Chart, downloads, render_page
-from topicscope.report.probe_figures import block_matrix, coverage, ratio_figure, similarity_histogram
+from topicscope.report.probe_figures import block_matrix, coverage, head_map, ratio_figure, similarity_histogram
 from topicscope.report.tables import MISSING, interval, number, ratio_column, significant, threshold_label
 
 _WORDS_OF_A_TOPIC = 6
@@ -198,7 +197,28 @@ def verdict(headline: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ())
     place = headline.get("part"), headline.get("threshold")
     same = headline.get("quantity") in (None, "attention_ratio")
     row = next((row for row in rows if same and (row["part"], row["threshold"]) == place), {})
-    said = _VERDICTS.get(headline.get("verdict", ""), "") or _interval_words(headline, row)
+    low, high, control = headline.get("low"), headline.get("high"), headline.get("control_high")
+    distinct, error = row.get("attention_ratio_distinct"), row.get("attention_ratio_distinct_se")
+    if headline.get("verdict") in _VERDICTS:
+        said = _VERDICTS[headline["verdict"]]
+    elif low is None or high is None or math.isnan(low) or math.isnan(high):
+        said = "There is too little text for an error bar, so this is a number without a known precision."
+    elif low > 1 and control is not None and control >= low:
+        said = (
+            "The whole interval lies above 1, but random weights reach into it: what is seen here need not come from "
+            "anything the model learned."
+        )
+    elif low > 1 and distinct is not None and error is not None and distinct - 2 * error <= 1:
+        said = (
+            "The whole interval lies above 1, but not that of distinct words: repeats of one word may be the reason, "
+            "not topics."
+        )
+    elif low > 1:
+        said = "The whole interval lies above 1: this model looks more at words of the same topic."
+    elif high < 1:
+        said = "The whole interval lies below 1: this model looks less at words of the same topic."
+    else:
+        said = "The interval includes 1: this text does not show a difference. More text would narrow it."
     name = "attention_ratio_distinct_distance_matched"
     if number(row.get(name)) != MISSING:
         within = interval(row.get(f"{name}_low"), row.get(f"{name}_high"))
@@ -207,29 +227,6 @@ def verdict(headline: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ())
             f"{number(row[name])}{'' if within == MISSING else f' (95% CI {within})'}."
         )
     return said
-
-
-def _interval_words(headline: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """What the headline's interval says, and no more than that; row: the ratios at its place."""
-    low, high, control = headline.get("low"), headline.get("high"), headline.get("control_high")
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return "There is too little text for an error bar, so this is a number without a known precision."
-    if low > 1 and control is not None and control >= low:
-        return (
-            "The whole interval lies above 1, but random weights reach into it: what is seen here need not come from "
-            "anything the model learned."
-        )
-    distinct, error = row.get("attention_ratio_distinct"), row.get("attention_ratio_distinct_se")
-    if low > 1 and distinct is not None and error is not None and distinct - 2 * error <= 1:
-        return (
-            "The whole interval lies above 1, but not that of distinct words: repeats of one word may be the reason, "
-            "not topics."
-        )
-    if low > 1:
-        return "The whole interval lies above 1: this model looks more at words of the same topic."
-    if high < 1:
-        return "The whole interval lies below 1: this model looks less at words of the same topic."
-    return "The interval includes 1: this text does not show a difference. More text would narrow it."
 
 
 def cards(headline: Mapping[str, Any], paper: list[Mapping[str, Any]], model_type: str) -> list[dict[str, str]]:

@@ -1,6 +1,11 @@
-"""Figures ready for a paper: widths of one and of two columns, letters that fit them, fonts embedded in every file."""
+"""Figures ready for a paper: widths of one and of two columns, letters that fit them, fonts embedded in every file.
+
+What several figures draw is here too: axes, legends, and maps of cells, among them matrices over words by topic. A map
+of at most `MOST_SHAPES` cells is drawn as shapes, a larger one as one image; a page asks both by the pointer.
+"""
 
 import io
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +19,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.container import Container
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from topicscope.errors import InputError
 from topicscope.records import write_bytes
@@ -86,14 +94,8 @@ class PaperFigure(Figure):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.points: list[tuple[Axes, float, float, str]] = []
-        self.marks: dict[str, str] = {}
+        self.marks: list[tuple[Artist, str]] = []
         self.cells: Cells | None = None
-
-    def mark(self, artist: Artist, text: str) -> None:
-        """Let a bar or another single shape show a text."""
-        name = f"mark-{len(self.marks)}"
-        artist.set_gid(name)
-        self.marks[name] = text
 
     def savefig(self, fname: str | os.PathLike[str] | Any, **options: Any) -> None:
         """As matplotlib's, with this package's style."""
@@ -197,3 +199,159 @@ def rendered(figure: Figure, kind: str, more: Mapping[str, Any] | None = None, d
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         Figure.savefig(figure, buffer, format=kind, dpi=dpi, metadata=_DATES[kind])
     return buffer.getvalue()
+
+
+# ---- maps of cells
+
+MOST_SHAPES = 2_000
+# Along a side of a matrix that a page asks by the pointer.
+MOST_BINS = 200
+# Beyond this many labels along a side they would run into each other.
+_MOST_LABELS = 12
+# Letters on a cell: a trifle off grey, which a page would change with the reader's theme.
+LIGHT_LETTERS, DARK_LETTERS = "#fffffe", "#1a1a1b"
+
+
+def draw_cells(axes: Axes, values: np.ndarray, norm: Normalize, colors: str, edge: float = 0.3) -> ScalarMappable:
+    """The cells of a map [row, column], the first row on top, cell centers at whole numbers; NaN is left open.
+
+    edge: width in points of the white line between cells that are shapes.
+    """
+    shown = np.ma.masked_invalid(values)
+    rows, columns = values.shape
+    drawn: ScalarMappable
+    if values.size <= MOST_SHAPES:
+        # `pcolormesh` draws edges where `imshow` blurs them.
+        sides = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
+        drawn = axes.pcolormesh(*sides, shown, norm=norm, cmap=colors, edgecolors="white", lw=edge)
+    else:
+        drawn = axes.imshow(shown, norm=norm, cmap=colors, interpolation="none", aspect="auto")
+    drawn.set_gid(CELLS)
+    axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
+    return drawn
+
+
+def write_cells(axes: Axes, drawn: ScalarMappable, values: np.ndarray, texts: Sequence[str], size: float) -> None:
+    """A text in the middle of every cell, row by row, light on dark cells."""
+    lightness = drawn.to_rgba(values)[..., :3] @ np.array([0.299, 0.587, 0.114])
+    for cell, text in enumerate(texts):
+        place = row, column = divmod(cell, values.shape[1])
+        color = LIGHT_LETTERS if lightness[place] < 0.5 else DARK_LETTERS
+        color = "black" if np.isnan(values[place]) else color
+        if text:
+            letters = axes.text(column, row, text, ha="center", va="center", fontsize=size, color=color)
+            letters.set_gid(f"letters-{cell}")
+
+
+def color_bar(
+    axes: Axes, drawn: ScalarMappable, values: np.ndarray, ticks: Mapping[float, str], **place: Any
+) -> Colorbar:
+    """The color bar of a map, with arrows at the ends beyond which values lie; place: where it stands."""
+    low, high = drawn.get_clim()
+    assert low is not None
+    assert high is not None
+    room = 1e-9 * high  # for rounding
+    ends = {(True, True): "both", (False, True): "max", (True, False): "min", (False, False): "neither"}
+    extend = ends[bool((values < low - room).any()), bool((values > high + room).any())]
+    bar = axes.figure.colorbar(drawn, extend=extend, **place)
+    bar.set_ticks(list(ticks), labels=list(ticks.values()))
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    return bar
+
+
+# ---- matrices over words, with a bracket along two sides for every topic
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """One topic along a side: its number, and where it begins and ends, in cells from the first cell's outer edge."""
+
+    topic: int
+    begin: float
+    end: float
+
+
+def brackets(topic: np.ndarray, edge: np.ndarray) -> list[Bracket]:
+    """Where each run of one topic lies along a binned side.
+
+    topic [token]: topic of every token in the order of the matrix, -1 for none; edge [bin + 1]: bounds of the bins, in
+    tokens. A topic that begins inside a bin begins at the same share of that cell.
+    """
+    changes = np.flatnonzero(np.diff(topic)) + 1
+    places = np.concatenate([[0], changes, [len(topic)]])
+    cells = np.interp(places, edge, np.arange(len(edge)))
+    found = zip(topic[places[:-1]].tolist(), cells[:-1].tolist(), cells[1:].tolist(), strict=True)
+    return [Bracket(*one) for one in found if one[0] >= 0]
+
+
+def spread(matrix: np.ndarray) -> float:
+    """Where colors of a square matrix saturate: 98 % of |entry| off the diagonal, which may be larger, are below."""
+    off = np.abs(matrix[~np.eye(len(matrix), dtype=bool)])
+    known = off[np.isfinite(off)]
+    return max(float(np.quantile(known, 0.98)), 1e-12) if known.size else 1.0
+
+
+def saturation(ratios: np.ndarray) -> float:
+    """The ratio at which colors saturate: 98 % of the heads stay within it and its inverse; from 1.1 to 16."""
+    known = ratios[np.isfinite(ratios) & (ratios > 0)]
+    strongest = float(np.quantile(np.abs(np.log(known)), 0.98)) if known.size else 0.0
+    return math.exp(min(max(strongest, math.log(1.1)), math.log(16.0)))
+
+
+def block_map(
+    axes: Axes, matrix: np.ndarray, topics: Sequence[Bracket], *, limit: float | None = None, bar: bool = True
+) -> None:
+    """A square matrix in colors symmetric about 0, with its topics in brackets above and to the left.
+
+    limit: |entry| at which colors saturate, `spread` unless given; the color bar has arrows where entries lie beyond.
+    bar: draw the color bar.
+    """
+    limit = spread(matrix) if limit is None else limit
+    axes.patch.set_facecolor("#e8e8e8")
+    drawn = draw_cells(axes, matrix, Normalize(-limit, limit), DIVERGING, edge=0.0)
+    axes.set_aspect("equal")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_linewidth(0.4)
+    above, left = axes.get_xaxis_transform(), axes.get_yaxis_transform()
+    line: dict[str, Any] = {"color": "#333333", "lw": 0.7, "clip_on": False, "solid_joinstyle": "miter"}
+    for place, one in enumerate(topics):
+        gap = min(0.15, (one.end - one.begin) / 8)
+        begin, end = one.begin - 0.5 + gap, one.end - 0.5 - gap  # the first cell begins at -0.5
+        along, outside = [begin, begin, end, end], np.array([1.01, 1.03, 1.03, 1.01])
+        axes.plot(along, outside, transform=above, **line)
+        axes.plot(1 - outside, along, transform=left, **line)
+        if place % -(-len(topics) // _MOST_LABELS) == 0:
+            middle = (begin + end) / 2
+            axes.text(middle, 1.045, str(one.topic), transform=above, ha="center", va="bottom", fontsize="x-small")
+            axes.text(-0.045, middle, str(one.topic), transform=left, ha="right", va="center", fontsize="x-small")
+    if bar:
+        ticks = {-limit: f"{-limit:.2g}", 0.0: "0", limit: f"{limit:.2g}"}
+        beside = axes.inset_axes((1.04, 0.0, 0.05, 1.0))
+        color_bar(axes, drawn, matrix, ticks, cax=beside).ax.tick_params(length=2)
+
+
+def matrix_cells(
+    states: Mapping[str, np.ndarray],
+    limit: float,
+    *,
+    text: str,
+    names: Sequence[str] | None = None,
+    prefix: str = "",
+) -> Cells:
+    """What a page says of the entries of a `block_map`, the last state drawn.
+
+    Larger matrices are shown as means over bins, at most `MOST_BINS` along a side, as equal as whole numbers allow.
+    names: of rows and columns, unless given their numbers. prefix: of the states, which are moments along a slider.
+    """
+    last, size = list(states)[-1], len(next(iter(states.values())))
+    edges = np.linspace(0, size, min(size, MOST_BINS) + 1).round().astype(np.int64)
+    begins, widths = edges[:-1], np.diff(edges)
+    values = {
+        name: np.add.reduceat(np.add.reduceat(matrix.astype(np.float64), begins, axis=0), begins, axis=1)
+        / np.outer(widths, widths)
+        for name, matrix in states.items()
+    }
+    names = [str(begin) for begin in begins] if names is None else names
+    norm, colors = Normalize(-limit, limit), mpl.colormaps[DIVERGING]
+    return Cells(values, last, names, names, text, norm, colors, prefix, bool(prefix), caption=f"{prefix}{{state}}")

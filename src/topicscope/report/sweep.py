@@ -25,10 +25,20 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.ticker import FuncFormatter
 
 from topicscope.records import dump_json
-from topicscope.report.heatmaps import draw_cells, write_cells
 from topicscope.report.labels import ORANGE
 from topicscope.report.page import Chart, downloads, render_page
-from topicscope.report.style import LINES, Cells, Columns, PaperFigure, paper_figure, plain, shared_legend, tidy
+from topicscope.report.style import (
+    LINES,
+    Cells,
+    Columns,
+    PaperFigure,
+    draw_cells,
+    paper_figure,
+    plain,
+    shared_legend,
+    tidy,
+    write_cells,
+)
 from topicscope.report.tables import MISSING, Table, count, manifest_tables, number, percent
 from topicscope.report.training_figures import plain_log
 
@@ -57,14 +67,13 @@ class _Field:
         """Scale, ticks and name of the x axis."""
         if self.log:
             axes.set_xscale("log")
+        axes.set_xlabel(self.name)
         if self.numeric and len(self.levels) > 8:
-            axes.set_xlabel(self.name)
             return
         axes.minorticks_off()
         axes.set_xticks(self.places(self.levels), [_label(level) for level in self.levels])
         if not self.numeric:
             axes.set_xlim(-0.5, len(self.levels) - 0.5)
-        axes.set_xlabel(self.name)
 
 
 def draw_sweep(

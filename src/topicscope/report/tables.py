@@ -52,10 +52,6 @@ class Table:
         plain = [[cell.replace("\u00a0", " ") for cell in row] for row in self.rows]
         return [f"| {' | '.join(cells)} |" for cells in (self.columns, ["---"] * len(self.columns), *plain)]
 
-    def csv(self) -> str:
-        """The table for a spreadsheet."""
-        return pd.DataFrame(self.rows, columns=list(self.columns)).to_csv(index=False)
-
 
 def number(value: Any, digits: int = 3) -> str:
     """A number with `digits` significant digits after the point's leading zeros; a dash for None and NaN."""
@@ -298,7 +294,7 @@ def funnel_table(coverage: Row) -> Table:
 
 def pairs_table(rows: Sequence[Row]) -> Table:
     """Pairs of every class by configuration, as the record has them."""
-    cells = [{name.replace("_", " "): _plain(value) for name, value in row.items()} for row in rows]
+    cells = [{name.replace("_", " "): text for name, text in _flat(row, "")} for row in rows]
     return Table.of("Word pairs by class", cells, "", 1)
 
 
@@ -321,15 +317,11 @@ def _flat(value: Any, name: str) -> Iterable[tuple[str, str]]:
         for index, inner in enumerate(value):
             yield from _flat(inner, f"{name}.{index}")
     elif isinstance(value, (list, tuple)):
-        yield name, ", ".join(map(_plain, value))
+        yield name, ", ".join(text for inner in value for _, text in _flat(inner, name))
+    elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
+        yield name, f"{value:,}"
     else:
-        yield name, _plain(value)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    return MISSING if pd.isna(value) else str(value)
+        yield name, MISSING if pd.isna(value) else str(value)
 
 
 def circuit_table(rows: Sequence[Row], threshold: float | None) -> Table:

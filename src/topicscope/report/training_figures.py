@@ -17,21 +17,26 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from topicscope.errors import InputError
 from topicscope.records import RunRecord
-from topicscope.report.heatmaps import MOST_BINS, Bracket, block_map, brackets, matrix_cells, spread
 from topicscope.report.labels import PAIRS
 from topicscope.report.style import (
     LINES,
+    MOST_BINS,
     REFERENCE,
     STATE,
+    Bracket,
     Columns,
     Drawn,
+    block_map,
+    brackets,
+    matrix_cells,
     paper_figure,
     shared_legend,
     show_values,
+    spread,
     tidy,
 )
 
-# Where step 0 stands on a logarithmic axis.
+# Where step 0, which has no logarithm, stands on a logarithmic axis: half a step before 1.
 ORIGIN = 0.5
 
 
@@ -39,18 +44,13 @@ def band(axes: Axes, history: pd.DataFrame, name: Any, label: str, number: int) 
     """The mean over seeds, and the band from the least to the largest."""
     color, line, _ = LINES[number % len(LINES)]
     means = history.groupby("step")[name].agg(["mean", "min", "max"])
-    where = place(means.index.to_numpy())
+    where = np.maximum(means.index.to_numpy(), ORIGIN)
     axes.plot(where, means["mean"], ls=line, color=color, lw=1.3, label=label)
     axes.fill_between(where, means["min"], means["max"], color=color, alpha=0.2, lw=0)
     # More digits than elsewhere: a ratio may leave 1 by a thousandth at first.
     rows = zip(means.index, means["mean"], means["min"], means["max"], strict=True)
     texts = [f"{label}\nstep {step:,}: {mean:.7g} ({low:.7g} to {high:.7g})" for step, mean, low, high in rows]
     show_values(axes, where, means["mean"], texts)
-
-
-def place(steps: Any) -> np.ndarray:
-    """Where steps stand on a logarithmic axis: step 0, which has no logarithm, half a step before 1."""
-    return np.asarray(np.maximum(np.asarray(steps, dtype=np.float64), ORIGIN))
 
 
 def by_step(axes: Axes, history: pd.DataFrame) -> None:
@@ -110,7 +110,6 @@ class RunMatrix:
     frames [frame bin bin]; steps [frame]; topics: where each topic lies along both sides; none where unknown.
     """
 
-    name: str
     frames: np.ndarray
     steps: np.ndarray
     topics: list[Bracket]
@@ -121,7 +120,7 @@ def run_matrices(record: RunRecord) -> dict[str, RunMatrix]:
     kept = record.snapshots
     if kept:
         topics = brackets(kept["topic"], kept["edge"])
-        return {name: RunMatrix(name, kept[name], kept["step"], topics) for name in NAMES if name in kept}
+        return {name: RunMatrix(kept[name], kept["step"], topics) for name in NAMES if name in kept}
     data, frozen = record.config.get("data", {}), record.summary.get("frozen", [])
     T, v = data.get("num_topics", 0), data.get("words_per_topic", 0)
     regular = T and v and not any(data.get(name) for name in ("topic_sizes", "shared_words", "phi"))
@@ -138,7 +137,7 @@ def run_matrices(record: RunRecord) -> dict[str, RunMatrix]:
         topic = np.concatenate([[-1], np.repeat(np.arange(T), v)]) if regular else np.full(tokens, -1)
         if tokens <= len(matrix):
             cut = matrix[None, :tokens, :tokens]
-            found[name] = RunMatrix(name, cut, last, brackets(topic, np.arange(tokens + 1)))
+            found[name] = RunMatrix(cut, last, brackets(topic, np.arange(tokens + 1)))
     return found
 
 
@@ -209,7 +208,7 @@ def stages(record: RunRecord, columns: Columns | None = None) -> Drawn:
             (lower, "attention_moved", _MOVED, "W_K or W_Q moved by"),
         ):
             for _, rows in data.groupby("seed"):
-                axes.plot(place(rows["step"]), rows[name], color=LINES[0][0], lw=1.0, alpha=0.8)
+                axes.plot(np.maximum(rows["step"], ORIGIN), rows[name], color=LINES[0][0], lw=1.0, alpha=0.8)
             axes.axhline(line, **REFERENCE | {"ls": (0, (1, 1))})
             axes.set_ylabel(label)
             mark_stages(axes, record)
@@ -306,7 +305,11 @@ def matrix(
             axes.set_xlabel(f"step {one.steps[moment]:,}", gid=STATE)
         figure.suptitle(NAMES[name], x=0.01, ha="left")
     if len(moments) == 1:
-        states = {f"{one.steps[i]:,}": one.frames[i] for i in _frames(one, moments[0], most_cells)}
+        # As many moments as there is room for, evenly spread, up to the one that is drawn.
+        bins = min(one.frames.shape[1], MOST_BINS)
+        count = max(1, min(moments[0] + 1, MOST_FRAMES, most_cells // bins**2))
+        frames = np.unique(np.linspace(moments[0], 0, count).round()).astype(int)
+        states = {f"{one.steps[i]:,}": one.frames[i] for i in frames}
         figure.cells = matrix_cells(states, limit, text="row {row}, column {column}: {value}", prefix="step ")
     return {
         "matrix": one.frames[moments],
@@ -315,12 +318,6 @@ def matrix(
         "begin": np.array([b.begin for b in one.topics]),
         "end": np.array([b.end for b in one.topics]),
     }, figure
-
-
-def _frames(one: RunMatrix, last: int, most_cells: int) -> list[int]:
-    """The moments of a slider up to one of them, which is kept; others are left out evenly where there are too many."""
-    count = max(1, min(last + 1, MOST_FRAMES, most_cells // min(one.frames.shape[1], MOST_BINS) ** 2))
-    return [int(moment) for moment in np.unique(np.linspace(last, 0, count).round())]
 
 
 MATRICES: Mapping[str, str] = {"values": "W_V", "gram": "E", "logits": "logits"}

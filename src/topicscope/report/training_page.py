@@ -47,12 +47,18 @@ _NOTES = {
 def render_run(record: RunRecord) -> str:
     """The page of one run, from its record alone; all text in it is escaped. Equal records give equal pages."""
     summary, manifest = record.summary, record.manifest
-    found, matrices = answers(record), _matrices(record)
+    found = answers(record)
+    trained, maps = run_matrices(record), []
+    for name, one in trained.items():
+        most, (caption, text) = MOST_CELLS // len(trained), _MATRICES[name]
+        figure = matrix(record, name=name, step=int(one.steps[-1]), most_cells=most)[1]
+        figure.set_figwidth(5.2)  # the map is as wide as it is high
+        maps.append(Chart.of(figure, f"matrix-{name.replace('_', '').lower()}", caption, text))
     attended = "attention_different_topic" in record.history
     charts = [
         Chart.of(norms(record)[1], "norms", "Norms along training", _NORMS),
         Chart.of(losses(record)[1], "losses", "Loss along training", _LOSSES),
-        *matrices,
+        *maps,
     ]
     if attended:
         charts.append(Chart.of(attention(record)[1], "attention", "Attention by class of word pair", _ATTENTION))
@@ -65,10 +71,8 @@ def render_run(record: RunRecord) -> str:
         headline=found[0],
         further=found[1:],
         facts=_facts(record),
-        theory=_theory_tables(record),
-        final=_final_table(record),
-        stages=_stages_table(record),
-        matrices=matrices,
+        **_tables(record),
+        matrices=maps,
         attention=attended,
         command=manifest.command,
         downloads=downloads(
@@ -110,7 +114,8 @@ def answers(record: RunRecord) -> list[str]:
             f"Words of one topic have more similar embeddings: the gap of their inner products is "
             f"{_numbers(gram['measured'])['gap']:.3g}, theory says {_numbers(gram['theory'])['gap']:.3g}."
         )
-    said += [*_stage_words(summary.get("stages") or [])]
+    if summary.get("stages"):
+        said.append(_stage_words(summary["stages"]))
     beside = summary.get("attention")
     if beside:
         m, t = _numbers(beside["measured"]), _numbers(beside["theory"] or {})
@@ -142,24 +147,22 @@ def _numbers(part: Mapping[str, float | None]) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in part.items()}
 
 
-def _stage_words(stages: list[Mapping[str, Any]]) -> list[str]:
-    if not stages:
-        return []
+def _stage_words(stages: list[Mapping[str, Any]]) -> str:
     apart = sum(bool(one["separated"]) for one in stages)
     k1, k2 = (sum(one[name] for one in stages) / len(stages) for name in ("k1", "k2"))
     reached = all(one["stage_two_reached"] for one in stages)
     after = f"attention began to move at step {k2:,.0f}" if reached else "attention had not moved by the end"
     if not apart:
-        return [f"No two stages, one after the other: W_V had settled by step {k1:,.0f}, {after}."]
+        return f"No two stages, one after the other: W_V had settled by step {k1:,.0f}, {after}."
     seeds = f" in {apart} of {len(stages)} seeds" if len(stages) > 1 else ""
     if not reached:
         short = sum(not one["stage_two_reached"] for one in stages)
         by = f" in {short} of {len(stages)} seeds" if len(stages) > 1 else ""
-        return [
+        return (
             f"W_V moved alone, as in the first of two stages{seeds}: it had settled by step {k1:,.0f}. The second had "
             f"not begun by the end{by}: attention had not moved by a tenth. A longer training would show it."
-        ]
-    return [f"Training went in two separate stages{seeds}: W_V had settled by step {k1:,.0f}, {after}."]
+        )
+    return f"Training went in two separate stages{seeds}: W_V had settled by step {k1:,.0f}, {after}."
 
 
 def _facts(record: RunRecord) -> list[dict[str, str]]:
@@ -184,19 +187,9 @@ def _facts(record: RunRecord) -> list[dict[str, str]]:
     ]
 
 
-def _matrices(record: RunRecord) -> list[Chart]:
-    """A map of every matrix that the record has, with a slider of its moments."""
-    matrices, charts = run_matrices(record), []
-    for name, one in matrices.items():
-        most, (caption, text) = MOST_CELLS // len(matrices), _MATRICES[name]
-        figure = matrix(record, name=name, step=int(one.steps[-1]), most_cells=most)[1]
-        figure.set_figwidth(5.2)  # the map is as wide as it is high
-        charts.append(Chart.of(figure, f"matrix-{name.replace('_', '').lower()}", caption, text))
-    return charts
-
-
-def _theory_tables(record: RunRecord) -> list[Table]:
-    made = []
+def _tables(record: RunRecord) -> dict[str, Any]:
+    """Tables by their names in the template: those of theory, the final weights, and the stages where there are any."""
+    theory_tables = []
     for part, caption in (
         ("value_matrix", "Mean entries of W_V"),
         ("embedding", "Inner products of embeddings: same topic minus different topic"),
@@ -213,34 +206,23 @@ def _theory_tables(record: RunRecord) -> list[Table]:
             for name, value in beside["measured"].items()
         ]
         note = f"No theory here: {beside['no_theory']}." if beside["no_theory"] else _NOTES.get(part, "")
-        made.append(Table(caption, columns, rows, note))
-    return made
-
-
-def _final_table(record: RunRecord) -> Table:
-    rows = [
-        [_words_of(str(row["measurement"])), number(row["mean"], 4), number(row["sd"], 2)]
+        theory_tables.append(Table(caption, columns, rows, note))
+    final = [
+        # The matrix as it is written, the rest as words: W_V_same is "W_V same".
+        [re.sub(r"(?<!^W)_", " ", str(row["measurement"])), number(row["mean"], 4), number(row["sd"], 2)]
         for _, row in record.table().iterrows()
     ]
-    return Table("On the final weights", ["measurement", "mean over seeds", "sd over seeds"], rows)
-
-
-def _words_of(measurement: str) -> str:
-    """The name of a column as words, the matrix in it as it is written: W_V_same is "W_V same"."""
-    matrix = re.match(r"W_[A-Z](?=_|$)", measurement)
-    begin = matrix.end() if matrix else 0
-    return measurement[:begin] + measurement[begin:].replace("_", " ")
-
-
-def _stages_table(record: RunRecord) -> Table | None:
-    stages = record.summary.get("stages")
-    if not stages:
-        return None
-    rows = [[str(s["seed"]), count(s["k1"]), count(s["k2"]), number(s["ratio"]), str(s["verdict"])] for s in stages]
-    return Table(
-        "Stages",
-        ["seed", "k₁: W_V settled", "k₂: attention moved", "k₂ / k₁", "verdict"],
-        rows,
+    stages = [
+        [str(s["seed"]), count(s["k1"]), count(s["k2"]), number(s["ratio"]), str(s["verdict"])]
+        for s in record.summary.get("stages") or []
+    ]
+    stages_note = (
         "k₂: first step at which W_K or W_Q has moved by a tenth of its first norm. k₁: first step at which W_V has "
-        "covered nine tenths of its way to k₂. Separate stages: k₂ / k₁ is at least 3.",
+        "covered nine tenths of its way to k₂. Separate stages: k₂ / k₁ is at least 3."
     )
+    stages_columns = ["seed", "k₁: W_V settled", "k₂: attention moved", "k₂ / k₁", "verdict"]
+    return {
+        "theory": theory_tables,
+        "final": Table("On the final weights", ["measurement", "mean over seeds", "sd over seeds"], final),
+        "stages": Table("Stages", stages_columns, stages, stages_note) if stages else None,
+    }
