@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.lab import ModelConfig, Recipe, law_of, masking_of, shares_topic, topic_model_of
+from topicscope.lab import Recipe, law_of, masking_of, shares_topic, topic_model_of, why_not_reduced
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting
 from topicscope.theory import (
@@ -21,6 +21,7 @@ from topicscope.theory import (
 from topicscope.topics import TopicModel
 
 _BLOCKS = ("mask_column", "different", "same", "diagonal")
+_BARE = ("one-hot", "tied", "zero")  # embedding, head and bias of the model of Theorems 2, 3 and 4
 
 
 def resolve(recipe: Recipe) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -128,7 +129,7 @@ def _beside(measured: dict[str, list[float]], theory: dict[str, float] | None, r
 
 def _value_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
     model, setting = recipe.model, recipe.setting()
-    if not _is_plain(model):
+    if why_not_reduced(model) or (model.embedding, model.head, model.bias) != _BARE:
         return None, "the model is not Theorem 2's"
     if setting is None:
         return None, "the closed form needs disjoint topics of one size, τ topics a document and one length"
@@ -159,18 +160,12 @@ def _attention_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | No
     """The best topic-wise weights of Theorems 3 and 4 at the document length, relative to a different topic's word."""
     model, setting = recipe.model, recipe.setting()
     value = {"theorem-2": "block", "diagonal": "diagonal"}.get(recipe.arrays.get("W_V", ""))
+    bare = why_not_reduced(model) is None and (model.embedding, model.head, model.bias) == _BARE
     if setting is None:
         return None, "the best topic-wise weights need disjoint topics of one size, τ topics a document and one length"
     if recipe.training.loss != "squared":
         return None, "Theorems 3 and 4 speak of the squared loss"
-    if model.value != "fixed" or value is None or model.attention != "trained" or not _is_plain(model):
+    if model.value != "fixed" or value is None or model.attention != "trained" or not bare:
         return None, "Theorems 3 and 4 need W_V frozen at the closed form theorem-2 or diagonal, and nothing beside it"
     best = topicwise_attention_optimum(setting, "block" if value == "block" else "diagonal")
     return {"same_word": best.beta, "same_topic": best.alpha}, None
-
-
-def _is_plain(model: ModelConfig) -> bool:
-    """One layer and one head, one-hot embeddings, a tied head without bias, and nothing else."""
-    plain = model.head == "tied" and model.bias == "zero" and model.embedding == "one-hot"
-    plain = plain and (model.layers, model.heads, model.positions, model.feed_forward) == (1, 1, 0, 0)
-    return plain and not (model.residual or model.layer_norm or model.output_projection)

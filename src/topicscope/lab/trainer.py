@@ -29,11 +29,20 @@ from topicscope.lab.checkpoint import (
     restore_optimizer,
     save_checkpoint,
 )
-from topicscope.lab.data import held_out, inputs_of, masking_of, streams_of, topic_model_of
-from topicscope.lab.engine import build_engine, by_name, set_weights, weights_of
+from topicscope.lab.data import held_out, inputs_of, streams_of, topic_model_of
+from topicscope.lab.engine import (
+    Engine,
+    ReducedEngine,
+    TokenEngine,
+    by_name,
+    check_device,
+    check_engine,
+    set_weights,
+    weights_of,
+)
 from topicscope.lab.history import Meter, Snapshots, find_stages, measured_steps
 from topicscope.lab.recipe import Recipe, Stage, Training
-from topicscope.lab.transformer import why_not_reduced
+from topicscope.lab.transformer import start, why_not_reduced
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import (
     RECIPE,
@@ -154,8 +163,13 @@ class Run:
         self.recipe, self.seeds, self.inputs = recipe, seeds, inputs
         self.topic_model = topic_model or topic_model_of(recipe)
         self.streams = streams_of(recipe, self.topic_model, self.seeds)
-        num_tokens = masking_of(recipe).num_tokens(len(self.topic_model.vocabulary))
-        self.engine = build_engine(recipe, self.topic_model, num_tokens, self.seeds, arrays)
+        check_engine(recipe)
+        check_device(t.device)
+        num_tokens, dtype = self.streams[0].num_tokens, getattr(torch, t.dtype)
+        starts = [start(recipe.model, num_tokens, self.topic_model, arrays, seed, dtype) for seed in self.seeds]
+        # The fast engine where it is exact and the recipe allows it, else the plain one.
+        fast = why_not_reduced(recipe.model) is None and t.engine != "token"
+        self.engine: Engine = ReducedEngine(recipe, starts) if fast else TokenEngine(recipe, starts)
         self.spans = spans_of(t)
         self.total = self.spans[-1].last
         self.parameters = self.engine.parameters
@@ -277,7 +291,7 @@ class Run:
             "weights": weights_of(self.engine),
             "optimizer": flatten_optimizer(self.optimizer),
             "average": self.sums,
-            "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.state().items()},
+            "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.arrays().items()},
         }
         tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
         state = {
