@@ -1,7 +1,8 @@
 """Two ways to train S seeds of one model, with the same numbers: stacked on token counts, or one plain module a seed.
 
 On token counts the one-layer model has the losses and gradients of the token level, only faster. The training loop sees
-only engines: losses of the next batch by seed, matrices by name with a first axis [seed].
+only engines: losses of the next batch by seed, matrices by name with a first axis [seed]. The update rules over these
+matrices follow: stages and schedules, optimisers, clipping.
 
 Axes: seed, document, group (see `TokenCounts`), token (D types), d (width), a (width of the keys).
 """
@@ -19,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from topicscope.errors import InputError
 from topicscope.lab.data import HeldOut
-from topicscope.lab.recipe import Recipe
+from topicscope.lab.recipe import Recipe, Stage, Training
 from topicscope.lab.transformer import Loss, ModelConfig, Start, TopicTransformer, why_not_reduced
 from topicscope.synthetic import BatchStream, MaskedBatch, TokenCounts
 
@@ -349,3 +350,67 @@ def set_weights(engine: Engine, weights: Mapping[str, Tensor]) -> None:
     for seed, module in enumerate(engine.modules):
         apart = isinstance(engine, TokenEngine)
         module.load_state_dict({name: value[seed] if apart else value for name, value in weights.items()})
+
+
+@dataclass(frozen=True)
+class Span:
+    """One stage in steps: updates number first .. last - 1 move only the matrices of `train` (None: all)."""
+
+    first: int
+    last: int
+    train: tuple[str, ...] | None
+    learning_rate: float
+
+
+def spans_of(training: Training) -> list[Span]:
+    """The schedule in steps; every stage has at least one, so that shortened runs still visit each."""
+    stages: Sequence[Stage] = training.stages
+    if not stages:
+        return [Span(0, training.steps, None, training.learning_rate)]
+    ends, done = [], 0.0
+    for number, stage in enumerate(stages, start=1):
+        done += stage.share
+        ends.append(max(round(done * training.steps), number))
+    ends[-1] = max(training.steps, len(stages))
+    return [
+        Span(first, last, stage.train, stage.learning_rate or training.learning_rate)
+        for first, last, stage in zip([0, *ends[:-1]], ends, stages, strict=True)
+    ]
+
+
+def learning_rate(training: Training, span: Span, step: int) -> float:
+    """η of update number `step`: linear warm-up, then constant, cosine or linear decay to 0 at the stage's end."""
+    at, length = step - span.first, span.last - span.first
+    if at < training.warmup:
+        return span.learning_rate * (at + 1) / (training.warmup + 1)
+    progress = (at - training.warmup) / max(length - training.warmup, 1)
+    if training.schedule == "cosine":
+        return span.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+    return span.learning_rate * (1 - progress) if training.schedule == "linear" else span.learning_rate
+
+
+def make_optimizer(
+    training: Training, span: Span, parameters: Mapping[str, Sequence[nn.Parameter]]
+) -> torch.optim.Optimizer:
+    """The update rule over the matrices that move in this stage. All of these rules act entry by entry, so stacked
+    seeds do not see one another."""
+    moving = [p for name, parts in parameters.items() if span.train is None or name in span.train for p in parts]
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(moving, lr=span.learning_rate, momentum=training.momentum)
+    decay = training.weight_decay if training.optimizer == "adamw" else 0.0
+    return torch.optim.AdamW(moving, lr=span.learning_rate, weight_decay=decay, fused=True)
+
+
+def clip_gradients(parameters: Mapping[str, Sequence[nn.Parameter]], limit: float, *, by_seed: bool) -> None:
+    """Scale each seed's whole gradient down to norm `limit` where it is longer.
+
+    by_seed: each name holds one tensor a seed; otherwise one tensor with a first axis [seed].
+    """
+    columns = list(zip(*parameters.values(), strict=True))
+    for parts in columns:
+        gradients = [p.grad for p in parts if p.grad is not None]
+        flat = [g.flatten(0 if by_seed else 1) for g in gradients]
+        norm = torch.stack([g.square().sum(-1) for g in flat]).sum(0).sqrt()
+        scale = (limit / norm.clamp(min=limit)).reshape(-1 if not by_seed else ())
+        for g in gradients:
+            g.mul_(scale if by_seed else scale.reshape(-1, *[1] * (g.ndim - 1)))

@@ -132,7 +132,7 @@ def sampled_counts(
         empty = np.flatnonzero(k == 0)
         first = first_selected(rng, lengths[empty], masking.p_mask)
         k[empty] = 1 + rng.binomial(lengths[empty] - 1 - first, masking.p_mask)
-    fates = [masking.p_correct, masking.p_random, masking.p_mask_token]
+    fates = [masking.p_correct, masking.p_random, 1.0 - masking.p_correct - masking.p_random]
     kept, random, masked = rng.multinomial(k, fates).T
     plain, kept_words, masked_labels = (rng.multinomial(n, p) for n in (lengths - k, kept, masked))
     random_words = rng.multinomial(random, np.full(V, 1 / V))
@@ -353,14 +353,15 @@ class Population(BatchStream):
         p = topic_model.phi[active].mean(axis=1)
         selected = 0.0 if masking.hide_selected else masking.p_mask
         inputs = np.zeros((subsets, D))
-        inputs[:, 0] = selected * masking.p_mask_token
+        p_0 = 1.0 - masking.p_correct - masking.p_random
+        inputs[:, 0] = selected * p_0
         inputs[:, 1 : V + 1] = (1 - selected * (1 - masking.p_correct)) * p + selected * masking.p_random / V
         weight = 1 / subsets
         if not by_query:
             return _per_document(inputs, weight * p)
         kept = masking.p_correct * p
         replaced = np.broadcast_to(masking.p_random / V * p[:, None, :], (subsets, V, V))
-        return _per_query(inputs, weight * kept, weight * replaced, weight * masking.p_mask_token * p)
+        return _per_query(inputs, weight * kept, weight * replaced, weight * p_0 * p)
 
 
 def _positive(batch_size: int) -> int:
