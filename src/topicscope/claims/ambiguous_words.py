@@ -94,16 +94,15 @@ def value_rows(context: Context) -> list[Row]:
     member = _membership(record)
     classes, words = Classes.of(member), len(member)
     exact = infinite_value_matrix(make_recipe(record.config))[1:, 1:]
-    rows, sums = [], []
+    rows = []
     trained = [W[1 : words + 1, 1 : words + 1].astype(np.float64) for W in record.weights["W_V"]]
     for name in ("same", "own", "other", "different"):
         chosen = getattr(classes, name)
         values = [float(W[chosen].mean()) for W in trained]
         rows.append(measured_row("values", f"mean W_V: {_TEXT[name]}", values, theory=float(exact[chosen].mean())))
-    for W in trained:
-        sums.append(sum_rule(W, member) / float(exact[classes.same].mean()))
     quantity = "largest |row of an ambiguous word - sum of its topics' rows|, in units of W_same"
-    return [*rows, exact_row("sum", quantity, max(sums))]
+    furthest = max(sum_rule(W, member) for W in trained) / float(exact[classes.same].mean())
+    return [*rows, exact_row("sum", quantity, furthest)]
 
 
 _TEXT = {

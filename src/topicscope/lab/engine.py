@@ -132,6 +132,9 @@ class ReducedTransformer(nn.Module):
     def data_loss(self, counts: CountTensors, loss: Loss) -> Float[Tensor, " seed"]:
         """The data loss of each seed; seeds are independent, so `.sum().backward()` gives each its own gradient."""
         one_hot, scores = self.config.embedding == "one-hot", None
+        if self.by_query:
+            q, k = (self.W_Q, self.W_K) if one_hot else (self.W_Q @ self.W_E, self.W_K @ self.W_E)
+            scores = q.mT @ k / math.sqrt(self.W_K.shape[1])  # S, [seed query key]
         if self._diagonal:
             values = self.W_V.diagonal(dim1=1, dim2=2).unsqueeze(1)  # of a diagonal M only the diagonal, [seed 1 token]
         else:
@@ -140,9 +143,6 @@ class ReducedTransformer(nn.Module):
                 values = self.W_pred @ values
             elif not one_hot:
                 values = self.W_E.mT @ values  # M, [seed out in]
-        if self.by_query:
-            q, k = (self.W_Q, self.W_K) if one_hot else (self.W_Q @ self.W_E, self.W_K @ self.W_E)
-            scores = q.mT @ k / math.sqrt(self.W_K.shape[1])  # S, [seed query key]
         value: Tensor = _CountLoss.apply(values, scores, self.b_pred, counts, loss)  # type: ignore[no-untyped-call]
         return value
 
