@@ -123,12 +123,13 @@ def sum_rule(W: np.ndarray, membership: np.ndarray) -> float:
 def embedding_rows(context: Context) -> list[Row]:
     """Cosine of embeddings trained at N = ∞ under uniform attention."""
     record = context.train("ambiguous-embeddings")
-    classes, words = Classes.of(_membership(record)), len(_membership(record))
-    cosines = []
+    member = _membership(record)
+    classes, gaps = Classes.of(member), []
     for W_E in record.weights["W_E"]:
-        unit = W_E[:, 1 : words + 1] / np.linalg.norm(W_E[:, 1 : words + 1], axis=0)
-        cosines.append(unit.T @ unit)
-    return _gap_rows("cosine, overlapping topics", [classes.gaps(cosine) for cosine in cosines], "embedding")
+        words = W_E[:, 1 : len(member) + 1]
+        unit = words / np.linalg.norm(words, axis=0)
+        gaps.append(classes.gaps(unit.T @ unit))
+    return _gap_rows("cosine, overlapping topics", gaps, "embedding")
 
 
 def attention_rows(context: Context) -> list[Row]:

@@ -1,7 +1,6 @@
 """Where a training run of the command line meets theory: matrices handed in, and values put beside measured ones."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -100,31 +99,28 @@ def _infinite_setting(recipe: Recipe, topics: TopicModel) -> Setting:
 def add_theory(record: RunRecord, recipe: Recipe) -> None:
     """Put `value_matrix`, `embedding` or `attention` into the record's summary, measured and theory side by side."""
     final = record.final.astype(float).to_dict(orient="records")  # a record that was read has None for NaN
+    found: dict[str, tuple[dict[str, list[float]], dict[str, float] | None, str | None]] = {}
     if "W_V_diagonal" in final[0] and "W_V" not in record.summary["frozen"]:
-        theory, reason = _value_theory(recipe)
-        record.summary["value_matrix"] = _beside(
-            {n: [row[f"W_V_{n}"] for row in final] for n in _BLOCKS}, theory, reason
-        )
+        means = {name: [row[f"W_V_{name}"] for row in final] for name in _BLOCKS}
+        found["value_matrix"] = (means, *_value_theory(recipe))
     if "E_diagonal" in final[0]:
         share = shares_topic(topic_model_of(recipe))
         own = 1 / share.sum(axis=1).mean()  # share of self-pairs among all pairs of words with a common topic
         gaps = [(1 - own) * row["E_same"] + own * row["E_diagonal"] - row["E_different"] for row in final]
-        theory, reason = _embedding_theory(recipe)
-        record.summary["embedding"] = _beside({"gap": gaps}, theory, reason)
+        found["embedding"] = ({"gap": gaps}, *_embedding_theory(recipe))
     if all(row.get("attention_different_topic") for row in final):
-        ratios = {
-            n: [row[f"attention_{n}"] / row["attention_different_topic"] for row in final]
-            for n in ("same_word", "same_topic")
+        names = ("same_word", "same_topic")
+        ratios = {n: [row[f"attention_{n}"] / row["attention_different_topic"] for row in final] for n in names}
+        found["attention"] = (ratios, *_attention_theory(recipe))
+    for part, (measured, theory, reason) in found.items():
+        mean = {name: float(np.mean(values)) for name, values in measured.items()}
+        record.summary[part] = {
+            "measured": mean,
+            "sd": {name: float(np.std(v, ddof=1)) if len(v) > 1 else None for name, v in measured.items()},
+            "theory": theory,
+            "relative_deviation": {name: mean[name] / v - 1 for name, v in theory.items() if v} if theory else None,
+            "no_theory": reason,
         }
-        theory, reason = _attention_theory(recipe)
-        record.summary["attention"] = _beside(ratios, theory, reason)
-
-
-def _beside(measured: dict[str, list[float]], theory: dict[str, float] | None, reason: str | None) -> dict[str, Any]:
-    mean = {name: float(np.mean(values)) for name, values in measured.items()}
-    spread = {name: float(np.std(v, ddof=1)) if len(v) > 1 else None for name, v in measured.items()}
-    deviation = {name: mean[name] / value - 1 for name, value in theory.items() if value} if theory else None
-    return {"measured": mean, "sd": spread, "theory": theory, "relative_deviation": deviation, "no_theory": reason}
 
 
 def _value_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
