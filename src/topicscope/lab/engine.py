@@ -132,7 +132,7 @@ class ReducedTransformer(nn.Module):
     def data_loss(self, counts: CountTensors, loss: Loss) -> Float[Tensor, " seed"]:
         """The data loss of each seed; seeds are independent, so `.sum().backward()` gives each its own gradient."""
         one_hot, scores = self.config.embedding == "one-hot", None
-        if self.by_query:
+        if self.by_query:  # before the values: gradients by W_E are summed in the order in which products are made
             q, k = (self.W_Q, self.W_K) if one_hot else (self.W_Q @ self.W_E, self.W_K @ self.W_E)
             scores = q.mT @ k / math.sqrt(self.W_K.shape[1])  # S, [seed query key]
         if self._diagonal:
