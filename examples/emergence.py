@@ -34,7 +34,7 @@ from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 import topicscope
-from topicscope.experiments import CLS, MASK, PAD, SEP, SPECIALS, token_windows, without_bars
+from topicscope.experiments import CLS, MASK, PAD, SEP, SPECIALS, token_windows
 from topicscope.lab import (
     Checkpoint,
     flatten_optimizer,
@@ -44,6 +44,7 @@ from topicscope.lab import (
     save_checkpoint,
 )
 from topicscope.monitoring import MonitorHistory, find_stages
+from topicscope.probing.hf import quiet
 from topicscope.records import write_json
 from topicscope.text import Corpus, corpus_from, open_corpus, passages
 from topicscope.theory import growth_rates, stage_one
@@ -198,7 +199,7 @@ def restore(out: Path, model: BertForMaskedLM, optimizer: torch.optim.Optimizer)
 
 def keep(model: BertForMaskedLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """As transformers saves a model."""
-    with without_bars():
+    with quiet():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -54,7 +54,7 @@ def test_extreme_scores_leave_finite_means() -> None:
 def test_held_out_documents_follow_the_recipe(source) -> None:
     data = {"num_topics": 3, "words_per_topic": 2, "topics_per_document": 2, "length": 30, "source": source}
     recipe = make_recipe({"data": data | {"documents": 9}, "training": {"batch_size": 3}, "history": {"documents": 7}})
-    found = held_out(recipe, topic_model_of(recipe), by_query=False)
+    found = held_out(recipe, topic_model_of(recipe), by_query=True)
     assert found.shares.shape == (7, 7)
     np.testing.assert_allclose(found.shares.sum(1), 100 if source == "population" else 30)
     np.testing.assert_allclose(found.counts.targets.sum(), 1)

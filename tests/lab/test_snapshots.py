@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from topicscope.lab import make_recipe, train
-from topicscope.lab.history import MOST_BINS, Snapshots, block_mean, token_matrices
+from topicscope.lab.history import MOST_BINS, Snapshots
 from topicscope.topics import TopicModel, Vocabulary
 
 SMALL = {"num_topics": 3, "words_per_topic": 2, "topics_per_document": 2, "source": "population"}
@@ -61,23 +61,34 @@ def test_words_stand_in_the_order_of_their_likeliest_topic() -> None:
     np.testing.assert_array_equal(kept["W_V"][0], W_V[0].numpy()[np.ix_([0, 2, 4, 1, 3], [0, 2, 4, 1, 3])])
 
 
+def one_frame(weights: dict[str, np.ndarray], frozen: set[str], topics: TopicModel) -> dict[str, np.ndarray]:
+    snapshots = Snapshots(topics, frozenset(frozen), 4)
+    snapshots.take(0, {name: torch.from_numpy(value)[None] for name, value in weights.items()})
+    return {name: frames[0] for name, frames in snapshots.arrays().items() if name in ("W_V", "E", "logits")}
+
+
 def test_large_matrices_are_block_means() -> None:
     matrix = np.random.default_rng(0).normal(size=(451, 451))
+    weights = {"W_E": np.eye(451), "W_V": matrix, "W_K": np.eye(451), "W_Q": np.eye(451)}
     edge = np.linspace(0, 451, MOST_BINS + 1).astype(int)
-    found = block_mean(matrix, edge)
+    found = one_frame(weights, {"W_E", "W_K"}, TopicModel.disjoint(1, 450))["W_V"]
     assert found.shape == (MOST_BINS, MOST_BINS)
     for a, b in ((0, 0), (17, 150), (199, 3)):
         block = matrix[edge[a] : edge[a + 1], edge[b] : edge[b + 1]]
         assert found[a, b] == pytest.approx(block.mean())
     sizes = np.diff(edge)
     assert (found * np.outer(sizes, sizes)).sum() == pytest.approx(matrix.sum())
-    np.testing.assert_array_equal(block_mean(matrix, np.arange(452)), matrix)
+    small = {"W_E": np.eye(200), "W_V": matrix[:200, :200], "W_K": np.eye(200), "W_Q": np.eye(200)}
+    found = one_frame(small, {"W_E", "W_K"}, TopicModel.disjoint(1, 199))["W_V"]
+    np.testing.assert_array_equal(found, matrix[:200, :200].astype(np.float32))
 
 
 def test_what_is_frozen_is_not_kept() -> None:
     rng = np.random.default_rng(1)
     weights = {name: rng.normal(size=(4, 4)) for name in ("W_E", "W_V", "W_K", "W_Q")}
-    assert token_matrices(weights, frozenset(weights)) == {}
-    assert token_matrices(weights, frozenset({"W_V", "W_K", "W_Q"})).keys() == {"E"}
-    trained = token_matrices(weights, frozenset({"W_K"}))
-    np.testing.assert_allclose(trained["W_V"], weights["W_E"].T @ weights["W_V"] @ weights["W_E"])
+    topics = TopicModel.disjoint(1, 3)
+    assert one_frame(weights, set(weights), topics) == {}
+    assert one_frame(weights, {"W_V", "W_K", "W_Q"}, topics).keys() == {"E"}
+    trained = one_frame(weights, {"W_K"}, topics)
+    expected = weights["W_E"].T @ weights["W_V"] @ weights["W_E"]
+    np.testing.assert_allclose(trained["W_V"], expected, rtol=1e-6)

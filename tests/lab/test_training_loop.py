@@ -6,8 +6,8 @@ import torch
 
 from topicscope.errors import InputError, RunError
 from topicscope.lab import load_recipe, make_recipe, train
+from topicscope.lab.engine import learning_rate, spans_of
 from topicscope.lab.history import measured_steps
-from topicscope.lab.trainer import learning_rate, spans_of
 
 SMALL = {"num_topics": 3, "words_per_topic": 3, "topics_per_document": 2, "length": [12, 20]}
 POPULATION = SMALL | {"source": "population"}

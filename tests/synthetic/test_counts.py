@@ -12,7 +12,7 @@ import torch
 
 from topicscope.errors import InputError
 from topicscope.lab import CountTensors, ModelConfig, ReducedTransformer, start
-from topicscope.synthetic import DocumentLaw, Masking, count_tokens, population_counts, sampled_counts
+from topicscope.synthetic import DocumentLaw, Masking, Population, count_tokens, sampled_counts
 from topicscope.topics import TopicModel, Vocabulary
 
 P = (0.15, 0.1, 0.1)
@@ -90,10 +90,10 @@ def test_population_loss_of_any_matrix_is_the_closed_form(T, v, tau) -> None:
     rng = np.random.default_rng(T)
     W, b = rng.normal(size=(T * v + 1,) * 2), rng.normal(size=T * v + 1)
     topics = TopicModel.disjoint(T, v)
-    counts = population_counts(topics, tau, Masking(*P), by_query=False)
+    counts = Population(topics, tau, Masking(*P)).next_counts(by_query=False)
     assert loss_of(counts, {"W_V": W}, bias=b) == pytest.approx(uniform_loss(W, b, T, v, tau), rel=1e-12)
     # Zero scores: the counts by query say the same.
-    by_query = population_counts(topics, tau, Masking(*P), by_query=True)
+    by_query = Population(topics, tau, Masking(*P)).next_counts(by_query=True)
     zero = {"W_V": W, "W_K": np.zeros_like(W), "W_Q": np.zeros_like(W)}
     assert loss_of(by_query, zero, attention="trained", bias=b) == pytest.approx(
         uniform_loss(W, b, T, v, tau), rel=1e-12
@@ -111,13 +111,13 @@ def test_population_loss_of_any_matrix_is_the_closed_form(T, v, tau) -> None:
     ],
 )
 def test_population_loss_of_topic_wise_attention_is_the_reference_value(W, alpha, beta, expected) -> None:
-    counts = population_counts(TopicModel.disjoint(10, 10), 2, Masking(*P), by_query=True)
+    counts = Population(TopicModel.disjoint(10, 10), 2, Masking(*P)).next_counts(by_query=True)
     arrays = {"W_V": W, **topic_attention(10, 10, alpha, beta)}
     assert loss_of(counts, arrays, attention="trained") == pytest.approx(expected, abs=2e-13)
 
 
 def test_the_ridge_is_flat_and_its_optimum_a_minimum() -> None:
-    counts = population_counts(TopicModel.disjoint(10, 10), 2, Masking(*P), by_query=True)
+    counts = Population(TopicModel.disjoint(10, 10), 2, Masking(*P)).next_counts(by_query=True)
 
     def block(alpha, beta):
         return loss_of(counts, {"W_V": BLOCK, **topic_attention(10, 10, alpha, beta)}, attention="trained")
@@ -150,14 +150,14 @@ def test_population_of_overlapping_topics_by_hand() -> None:
                         ((z - np.eye(5)[label]) ** 2).sum() if loss == "squared" else np.log(np.exp(z).sum()) - z[label]
                     )
                     total += p[label] * shown[query] * each / 3
-        counts = population_counts(topics, 2, Masking(p_m, p_c, p_r), by_query=True)
+        counts = Population(topics, 2, Masking(p_m, p_c, p_r)).next_counts(by_query=True)
         found = loss_of(counts, {"W_V": W, "W_K": K, "W_Q": Q}, loss, "trained", b)
         assert found == pytest.approx(total, rel=1e-12)
 
 
 def test_too_many_subsets_are_refused_with_their_number() -> None:
     with pytest.raises(InputError, match=f"{comb(40, 10):,}"):
-        population_counts(TopicModel.disjoint(40, 2), 10, Masking(*P), by_query=False)
+        Population(TopicModel.disjoint(40, 2), 10, Masking(*P)).next_counts(by_query=False)
 
 
 def finite_matrix() -> tuple[np.ndarray, float]:
@@ -217,7 +217,7 @@ def test_counts_drawn_at_once_have_the_law_of_counted_tokens(weighting, specials
 
 def test_long_documents_drawn_as_counts_approach_the_population() -> None:
     topics, masking = TopicModel.disjoint(4, 3), Masking(*P)
-    exact = population_counts(topics, 2, masking, by_query=True)
+    exact = Population(topics, 2, masking).next_counts(by_query=True)
     drawn = sampled_counts(np.random.default_rng(7), DocumentLaw(topics, 2, 10_000_000), masking, 60, by_query=True)
     whole = {(frozenset(np.flatnonzero(x[1:] > 0.02)), q): (x, t / t.sum())
              for x, q, t in zip(exact.inputs[exact.document], exact.query, exact.targets, strict=True)}  # fmt: skip
@@ -228,5 +228,5 @@ def test_long_documents_drawn_as_counts_approach_the_population() -> None:
 
 
 def test_hidden_positions_at_infinity_are_gone_from_the_inputs() -> None:
-    counts = population_counts(TopicModel.disjoint(3, 2), 2, Masking(*P, hide_selected=True), by_query=False)
+    counts = Population(TopicModel.disjoint(3, 2), 2, Masking(*P, hide_selected=True)).next_counts(by_query=False)
     np.testing.assert_allclose(counts.inputs, counts.targets * 3, atol=1e-15)

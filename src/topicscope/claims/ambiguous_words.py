@@ -94,16 +94,15 @@ def value_rows(context: Context) -> list[Row]:
     member = _membership(record)
     classes, words = Classes.of(member), len(member)
     exact = infinite_value_matrix(make_recipe(record.config))[1:, 1:]
-    rows, sums = [], []
+    rows = []
     trained = [W[1 : words + 1, 1 : words + 1].astype(np.float64) for W in record.weights["W_V"]]
     for name in ("same", "own", "other", "different"):
         chosen = getattr(classes, name)
         values = [float(W[chosen].mean()) for W in trained]
         rows.append(measured_row("values", f"mean W_V: {_TEXT[name]}", values, theory=float(exact[chosen].mean())))
-    for W in trained:
-        sums.append(sum_rule(W, member) / float(exact[classes.same].mean()))
     quantity = "largest |row of an ambiguous word - sum of its topics' rows|, in units of W_same"
-    return [*rows, exact_row("sum", quantity, max(sums))]
+    furthest = max(sum_rule(W, member) for W in trained) / float(exact[classes.same].mean())
+    return [*rows, exact_row("sum", quantity, furthest)]
 
 
 _TEXT = {
@@ -124,12 +123,13 @@ def sum_rule(W: np.ndarray, membership: np.ndarray) -> float:
 def embedding_rows(context: Context) -> list[Row]:
     """Cosine of embeddings trained at N = ∞ under uniform attention."""
     record = context.train("ambiguous-embeddings")
-    classes, words = Classes.of(_membership(record)), len(_membership(record))
-    cosines = []
+    member = _membership(record)
+    classes, gaps = Classes.of(member), []
     for W_E in record.weights["W_E"]:
-        unit = W_E[:, 1 : words + 1] / np.linalg.norm(W_E[:, 1 : words + 1], axis=0)
-        cosines.append(unit.T @ unit)
-    return _gap_rows("cosine, overlapping topics", [classes.gaps(cosine) for cosine in cosines], "embedding")
+        words = W_E[:, 1 : len(member) + 1]
+        unit = words / np.linalg.norm(words, axis=0)
+        gaps.append(classes.gaps(unit.T @ unit))
+    return _gap_rows("cosine, overlapping topics", gaps, "embedding")
 
 
 def attention_rows(context: Context) -> list[Row]:

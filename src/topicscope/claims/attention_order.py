@@ -91,13 +91,9 @@ def attention_rows(
     """
     record = context.train(recipe, *overrides)
     paper, errors = PRINTED_MEANS[value], PRINTED_ERRORS[value]
+    known = {n: {"paper": paper[n], "paper_error": errors[n]} if printed else {} for n in WORDS}
     means = {name: record.final[f"attention_{name}"].to_numpy() for name in WORDS}
-    rows = [
-        measured_row(None, f"{WORDS[name]}, {how}", values, paper=paper[name], paper_error=errors[name])
-        if printed
-        else measured_row(None, f"{WORDS[name]}, {how}", values)
-        for name, values in means.items()
-    ]
+    rows = [measured_row(None, f"{WORDS[name]}, {how}", values, **known[name]) for name, values in means.items()]
     for criterion, (more, less) in orders.items():
         values, published = np.log(means[more] / means[less]), float(np.log(paper[more] / paper[less]))
         quantity = f"log({WORDS[more]} / {WORDS[less]}), {how}"

@@ -274,7 +274,8 @@ class Claim:
         ran = [row for row in rows if _measured(row)]
         answers = {c.id: [(row, c.met(row)) for row in ran if row["criterion"] == c.id] for c in self.criteria}
         assert {row["criterion"] for row in rows} <= {None, *answers}
-        left_out = _not_run(rows)
+        names = dict.fromkeys(row.get("model") or row["quantity"] for row in rows if not _measured(row))
+        left_out = f"; {len(names)} not run: {', '.join(names)}" if names else ""
         silent = [c for c in self.criteria if not answers[c.id]]
         unmeasured = f"not measured: {'; '.join(c.text for c in silent)}"
         # Only a row that says why it is missing excuses a line, and only one that is not decisive.
@@ -284,7 +285,10 @@ class Claim:
         failed = [(c, row) for c in self.criteria for row, met in answers[c.id] if not met]
         first = self.criteria[0]
         shown = failed or [(first, answers[first.id][0][0])]
-        facts = [f"{row['quantity']} {_interval(row)} ({c.text})" for c, row in shown[:2]]
+        facts = []
+        for c, row in shown[:2]:
+            error = f" ± {_number(row, 'error'):.2g}" if row.get("error") != 0 else ""
+            facts.append(f"{row['quantity']} {_number(row, 'measured'):.4g}{error} ({c.text})")
         more = f" and {len(failed) - 2} more" if len(failed) > 2 else ""
         count = sum(map(len, answers.values()))
         statistic = f"{count - len(failed)} of {count} comparisons hold; {'not: ' if failed else ''}{'; '.join(facts)}"
@@ -292,14 +296,3 @@ class Claim:
         if any(c.decisive for c, _ in failed):
             return "not_confirmed", statistic
         return "partly" if failed or silent else "confirmed", statistic
-
-
-def _not_run(rows: Sequence[Row]) -> str:
-    """How many things were not run, and which: a row's `model`, else its quantity."""
-    names = dict.fromkeys(row.get("model") or row["quantity"] for row in rows if not _measured(row))
-    return f"; {len(names)} not run: {', '.join(names)}" if names else ""
-
-
-def _interval(row: Row) -> str:
-    error = _number(row, "error")
-    return f"{_number(row, 'measured'):.4g}" + (f" ± {error:.2g}" if error else "")

@@ -127,7 +127,10 @@ def model_rows(
         paper = {name: printed.get(theta, {}).get(column) for name, column in RATIOS.items()}
         rows += _attention(model, result, theta, theta == middle, paper["attention"])
         for name in ("cosine", "dot"):
-            found, drawn = (_layer(table, theta, name) for table in (result.embeddings, random))
+            found, drawn = (  # similarities at the output of the embedding layer
+                table[(table["place"] == "layer") & (table["kind"] == name) & (table["threshold"] == theta)]
+                for table in (result.embeddings, random)
+            )
             rows += _embeddings(model, name, found, drawn, theta, theta == middle and name == "cosine", paper[name])
     return rows
 
@@ -140,10 +143,12 @@ def _attention(model: Probed, result: ProbeResult, theta: float, decides: bool, 
     chosen = (table["source"] == "measured") & (table["part"] == part.name) & (table["threshold"] == theta)
     found = table[chosen].iloc[0]
     values = drawn[(drawn["part"] == part.name) & (drawn["threshold"] == theta)][ratio]
-    control = measured_row(None, f"{what}, random weights", values) | _about(model, theta)
-    row = exact_row(_judged(model, "attention", decides), what, float(found[ratio]), paper=paper)
+    control = measured_row(None, f"{what}, random weights", values, **_about(model, theta))
     # The probe's own interval: t of the effective number of articles, of which a few long ones leave few.
-    return [_beside(row, float(found[f"{ratio}_high"] - found[ratio]), control) | _about(model, theta), control]
+    error = float(found[f"{ratio}_high"] - found[ratio])
+    beside = {"control": control["measured"], "control_error": control["error"], **_about(model, theta)}
+    judged = _judged(model, "attention", decides)
+    return [exact_row(judged, what, float(found[ratio]), paper=paper, error=error, **beside), control]
 
 
 def _embeddings(
@@ -159,12 +164,14 @@ def _embeddings(
     words, withheld = int(found["num_words"]), found["ratio_withheld"]
     t = float(stdtrit(words - 1, 0.975)) if words > 1 else math.nan
     what = f"{_start(model, theta)}: {name} of embeddings, same - different topic"
-    control = measured_row(None, f"{what}, random weights", random["difference"]) | _about(model, theta)
-    row = exact_row(_judged(model, "embeddings", decides), what, float(found["difference"]), ratio_withheld=withheld)
-    rows = [_beside(row, t * float(found["difference_se"]), control) | _about(model, theta), control]
+    about = _about(model, theta)
+    control = measured_row(None, f"{what}, random weights", random["difference"], **about)
+    beside = {"ratio_withheld": withheld, "control": control["measured"], "control_error": control["error"], **about}
+    judged, error = _judged(model, "embeddings", decides), t * float(found["difference_se"])
+    rows = [exact_row(judged, what, float(found["difference"]), error=error, **beside), control]
     if withheld is None:
-        ratio = exact_row(None, f"{_start(model, theta)}: {WORDS[name]}", float(found["ratio"]), paper=paper)
-        rows.append(ratio | {"error": t * float(found["ratio_se"])} | _about(model, theta))
+        quantity, error = f"{_start(model, theta)}: {WORDS[name]}", t * float(found["ratio_se"])
+        rows.append(exact_row(None, quantity, float(found["ratio"]), paper=paper, error=error, **about))
     return rows
 
 
@@ -181,17 +188,6 @@ def _judged(model: Probed, name: str, decides: bool) -> str | None:
     if model.kind != "masked":
         return None
     return name if decides else f"{name}-thresholds"
-
-
-def _beside(row: Row, error: float, control: Row) -> Row:
-    """With its error, and with the interval of its random weights, so that the row can be judged by itself."""
-    return row | {"error": error, "control": control["measured"], "control_error": control["error"]}
-
-
-def _layer(embeddings: pd.DataFrame, theta: float, kind: str) -> pd.DataFrame:
-    """Similarities at the output of the embedding layer."""
-    chosen = (embeddings["place"] == "layer") & (embeddings["kind"] == kind) & (embeddings["threshold"] == theta)
-    return embeddings[chosen]
 
 
 def rows_without(label: str, kind: str | None, paper: str | None, reason: str) -> list[Row]:

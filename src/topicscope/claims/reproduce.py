@@ -163,7 +163,14 @@ def reproduce(
             folder with something else in it.
     """
     folder = None if out is None else output_path(out)
-    chosen = _choose(claims)
+    known = [claim.id for claim in CLAIMS]
+    for name in claims:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+            raise InputError(
+                "no such claim", received=name, expected=", ".join(known), advice=f"did you mean {near[0]}?"
+            )
+    chosen = [claim for claim in CLAIMS if not claims or claim.id in claims]
     sources_of(models)
     seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
     if seeds < 2:
@@ -180,7 +187,17 @@ def reproduce(
         # What is finished stays in claims.json and on the page, whether or not it is asked for again.
         chosen = [claim for claim in CLAIMS if claim in chosen or claim.id in kept]
         write_json(run.folder / "claims.json", Reproduction(tuple(kept.values())).to_dict())
-        write_json(run.folder / "manifest.json", _manifest(chosen, quick, seeds, models, command))
+        asked = {"claims": [claim.id for claim in chosen], "quick": quick, "seeds": seeds, "models": list(models)}
+        told = ("title", "where", "assertion", "recipes", "theory", "verdict_rule")
+        sources: dict[str, dict[str, Any]] = {
+            claim.id: {name: getattr(claim, name) for name in told}
+            | {"criteria": [{"id": c.id, "text": c.text, "decisive": c.decisive} for c in claim.criteria]}
+            for claim in chosen
+        }
+        manifest = Manifest(
+            created=now(), command=command, environment=describe_environment(), options=asked, sources=sources
+        )
+        write_json(run.folder / "manifest.json", manifest.model_dump())
         done = _run(chosen, context, run.folder)
     return replace(done, folder=run.folder)
 
@@ -199,18 +216,6 @@ def _run(claims: Sequence[Claim], context: Context, folder: Path | None) -> Repr
                 write_json(folder / "claims.json", Reproduction(results).to_dict())
                 write_reproduction(folder, drawn=claim.id if fresh else None)
     return Reproduction(results)
-
-
-def _choose(ids: Sequence[str]) -> list[Claim]:
-    """The claims of these ids, each once, in the order of `CLAIMS`."""
-    known = [claim.id for claim in CLAIMS]
-    for name in ids:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            raise InputError(
-                "no such claim", received=name, expected=", ".join(known), advice=f"did you mean {near[0]}?"
-            )
-    return [claim for claim in CLAIMS if not ids or claim.id in ids]
 
 
 def _result(claim: Claim, context: Context, folder: Path | None) -> tuple[ClaimResult, bool]:
@@ -256,27 +261,3 @@ def claim_key(claim: Claim, context: Context) -> str:
     inputs = "" if claim.inputs is None else claim.inputs(context)
     text = "\0".join([claim.id, str(context.quick), str(context.seeds), str(NUMBERS_VERSION), inputs, *recipes])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _manifest(
-    claims: Sequence[Claim], quick: bool, seeds: int, models: Sequence[str], command: str | None
-) -> dict[str, Any]:
-    manifest = Manifest(
-        created=now(),
-        command=command,
-        environment=describe_environment(),
-        options={"claims": [claim.id for claim in claims], "quick": quick, "seeds": seeds, "models": list(models)},
-        sources={
-            claim.id: {
-                "title": claim.title,
-                "where": claim.where,
-                "assertion": claim.assertion,
-                "recipes": claim.recipes,
-                "theory": claim.theory,
-                "verdict_rule": claim.verdict_rule,
-                "criteria": [{"id": c.id, "text": c.text, "decisive": c.decisive} for c in claim.criteria],
-            }
-            for claim in claims
-        },
-    )
-    return manifest.model_dump()

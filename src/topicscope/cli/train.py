@@ -1,7 +1,7 @@
 """`topicscope train`: a recipe, several seeds, and theory beside what came out."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 from cyclopts import Parameter
@@ -9,10 +9,17 @@ from cyclopts import Parameter
 from topicscope.cli.options import RunOptions, command_line
 from topicscope.cli.output import print_json, print_lines, print_table, show_progress
 from topicscope.experiments import add_theory, resolve
-from topicscope.lab import Recipe, load_recipe
+from topicscope.lab import load_recipe
 from topicscope.lab import train as run_training
 from topicscope.options import Whole
-from topicscope.records import SUMMARY, RunRecord, write_json
+from topicscope.records import SUMMARY, write_json
+
+# What a record may hold of theory beside measurements, and its heading.
+_BESIDE = {
+    "value_matrix": "W_V: block means",
+    "embedding": "E = W_Eᵀ W_E: same - different topic",
+    "attention": "Attention relative to pairs of different topics, and the best topic-wise weights",
+}
 
 
 def train(
@@ -54,24 +61,30 @@ def train(
         page = record.report()
     if run.json:
         print_json(record.to_dict())
-    else:
-        show(record, chosen, str(target))
-        print_lines([f"page: {page}"])
-
-
-def show(record: RunRecord, recipe: Recipe, folder: str) -> None:
-    """Tables of the final measurements, theory and stages, on stdout."""
+        return
     summary = record.summary
     engine = f"{summary['engine']} engine" + (f" ({summary['engine_reason']})" if summary["engine_reason"] else "")
     title = f"{summary['name']}: {summary['seeds']} seed(s), {summary['steps']} steps, {engine}, {summary['seconds']} s"
-    print_lines([title, *([recipe.description] if recipe.description else []), ""])
-    for name, heading in (
-        ("value_matrix", "W_V: block means"),
-        ("embedding", "E = W_Eᵀ W_E: same - different topic"),
-        ("attention", "Attention relative to pairs of different topics, and the best topic-wise weights"),
-    ):
+    print_lines([title, *([chosen.description] if chosen.description else []), ""])
+    for name, heading in _BESIDE.items():
         if name in summary:
-            _print_beside(heading, summary[name])
+            part, theory = summary[name], summary[name]["theory"] or {}
+            apart = {name: value for name, value in (part["relative_deviation"] or {}).items() if value is not None}
+            print_table(
+                heading,
+                ["entries", "measured", "sd", "theory", "deviation"],
+                [
+                    [
+                        name,
+                        value,
+                        part["sd"][name],
+                        theory.get(name),
+                        f"{100 * apart[name]:+.2f} %" if name in apart else None,
+                    ]
+                    for name, value in part["measured"].items()
+                ],
+                part["no_theory"] and f"no theory: {part['no_theory']}",
+            )
     print_table(
         "On the final weights: mean over seeds",
         ["measurement", "mean", "sd"],
@@ -82,20 +95,4 @@ def show(record: RunRecord, recipe: Recipe, folder: str) -> None:
         f"frozen: {', '.join(summary['frozen']) or 'nothing'}",
     )
     print_lines([f"seed {stages['seed']}: {stages['verdict']}" for stages in summary.get("stages", [])])
-    print_lines([f"record: {folder}"])
-
-
-def _print_beside(heading: str, part: dict[str, Any]) -> None:
-    theory = part["theory"] or {}
-    deviation = {
-        name: f"{100 * value:+.2f} %" for name, value in (part["relative_deviation"] or {}).items() if value is not None
-    }
-    print_table(
-        heading,
-        ["entries", "measured", "sd", "theory", "deviation"],
-        [
-            [name, value, part["sd"][name], theory.get(name), deviation.get(name)]
-            for name, value in part["measured"].items()
-        ],
-        part["no_theory"] and f"no theory: {part['no_theory']}",
-    )
+    print_lines([f"record: {target}", f"page: {page}"])

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         SmallBert,
         small_bert,
         token_windows,
-        without_bars,
     )
     from topicscope.experiments.sweep import RUNS, Keep, sweep
     from topicscope.experiments.sweep_result import RECORD, SweepResult, plain
@@ -68,7 +67,6 @@ __all__ = [
     "sources_of",
     "sweep",
     "token_windows",
-    "without_bars",
 ]
 
 load_on_use(__name__)

@@ -1,12 +1,11 @@
 """Where a training run of the command line meets theory: matrices handed in, and values put beside measured ones."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from topicscope.errors import InputError
-from topicscope.lab import ModelConfig, Recipe, law_of, masking_of, shares_topic, topic_model_of
+from topicscope.lab import Recipe, law_of, masking_of, shares_topic, topic_model_of, why_not_reduced
 from topicscope.records import RunRecord
 from topicscope.synthetic import Setting
 from topicscope.theory import (
@@ -21,6 +20,7 @@ from topicscope.theory import (
 from topicscope.topics import TopicModel
 
 _BLOCKS = ("mask_column", "different", "same", "diagonal")
+_BARE = ("one-hot", "tied", "zero")  # embedding, head and bias of the model of Theorems 2, 3 and 4
 
 
 def resolve(recipe: Recipe) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -99,36 +99,33 @@ def _infinite_setting(recipe: Recipe, topics: TopicModel) -> Setting:
 def add_theory(record: RunRecord, recipe: Recipe) -> None:
     """Put `value_matrix`, `embedding` or `attention` into the record's summary, measured and theory side by side."""
     final = record.final.astype(float).to_dict(orient="records")  # a record that was read has None for NaN
+    found: dict[str, tuple[dict[str, list[float]], dict[str, float] | None, str | None]] = {}
     if "W_V_diagonal" in final[0] and "W_V" not in record.summary["frozen"]:
-        theory, reason = _value_theory(recipe)
-        record.summary["value_matrix"] = _beside(
-            {n: [row[f"W_V_{n}"] for row in final] for n in _BLOCKS}, theory, reason
-        )
+        means = {name: [row[f"W_V_{name}"] for row in final] for name in _BLOCKS}
+        found["value_matrix"] = (means, *_value_theory(recipe))
     if "E_diagonal" in final[0]:
         share = shares_topic(topic_model_of(recipe))
         own = 1 / share.sum(axis=1).mean()  # share of self-pairs among all pairs of words with a common topic
         gaps = [(1 - own) * row["E_same"] + own * row["E_diagonal"] - row["E_different"] for row in final]
-        theory, reason = _embedding_theory(recipe)
-        record.summary["embedding"] = _beside({"gap": gaps}, theory, reason)
+        found["embedding"] = ({"gap": gaps}, *_embedding_theory(recipe))
     if all(row.get("attention_different_topic") for row in final):
-        ratios = {
-            n: [row[f"attention_{n}"] / row["attention_different_topic"] for row in final]
-            for n in ("same_word", "same_topic")
+        names = ("same_word", "same_topic")
+        ratios = {n: [row[f"attention_{n}"] / row["attention_different_topic"] for row in final] for n in names}
+        found["attention"] = (ratios, *_attention_theory(recipe))
+    for part, (measured, theory, reason) in found.items():
+        mean = {name: float(np.mean(values)) for name, values in measured.items()}
+        record.summary[part] = {
+            "measured": mean,
+            "sd": {name: float(np.std(v, ddof=1)) if len(v) > 1 else None for name, v in measured.items()},
+            "theory": theory,
+            "relative_deviation": {name: mean[name] / v - 1 for name, v in theory.items() if v} if theory else None,
+            "no_theory": reason,
         }
-        theory, reason = _attention_theory(recipe)
-        record.summary["attention"] = _beside(ratios, theory, reason)
-
-
-def _beside(measured: dict[str, list[float]], theory: dict[str, float] | None, reason: str | None) -> dict[str, Any]:
-    mean = {name: float(np.mean(values)) for name, values in measured.items()}
-    spread = {name: float(np.std(v, ddof=1)) if len(v) > 1 else None for name, v in measured.items()}
-    deviation = {name: mean[name] / value - 1 for name, value in theory.items() if value} if theory else None
-    return {"measured": mean, "sd": spread, "theory": theory, "relative_deviation": deviation, "no_theory": reason}
 
 
 def _value_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | None]:
     model, setting = recipe.model, recipe.setting()
-    if not _is_plain(model):
+    if why_not_reduced(model) or (model.embedding, model.head, model.bias) != _BARE:
         return None, "the model is not Theorem 2's"
     if setting is None:
         return None, "the closed form needs disjoint topics of one size, τ topics a document and one length"
@@ -159,18 +156,12 @@ def _attention_theory(recipe: Recipe) -> tuple[dict[str, float] | None, str | No
     """The best topic-wise weights of Theorems 3 and 4 at the document length, relative to a different topic's word."""
     model, setting = recipe.model, recipe.setting()
     value = {"theorem-2": "block", "diagonal": "diagonal"}.get(recipe.arrays.get("W_V", ""))
+    bare = why_not_reduced(model) is None and (model.embedding, model.head, model.bias) == _BARE
     if setting is None:
         return None, "the best topic-wise weights need disjoint topics of one size, τ topics a document and one length"
     if recipe.training.loss != "squared":
         return None, "Theorems 3 and 4 speak of the squared loss"
-    if model.value != "fixed" or value is None or model.attention != "trained" or not _is_plain(model):
+    if model.value != "fixed" or value is None or model.attention != "trained" or not bare:
         return None, "Theorems 3 and 4 need W_V frozen at the closed form theorem-2 or diagonal, and nothing beside it"
     best = topicwise_attention_optimum(setting, "block" if value == "block" else "diagonal")
     return {"same_word": best.beta, "same_topic": best.alpha}, None
-
-
-def _is_plain(model: ModelConfig) -> bool:
-    """One layer and one head, one-hot embeddings, a tied head without bias, and nothing else."""
-    plain = model.head == "tied" and model.bias == "zero" and model.embedding == "one-hot"
-    plain = plain and (model.layers, model.heads, model.positions, model.feed_forward) == (1, 1, 0, 0)
-    return plain and not (model.residual or model.layer_norm or model.output_projection)

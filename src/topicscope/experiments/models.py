@@ -23,9 +23,8 @@ from transformers import AutoConfig
 
 from topicscope.demo import INSTALL, PACKAGE, minilm_folder
 from topicscope.errors import InputError
-from topicscope.experiments.small_bert import without_bars
 from topicscope.lab import read_toml, recipe_path
-from topicscope.probing.hf import ModelView, load_model
+from topicscope.probing.hf import ModelView, load_model, quiet
 from topicscope.records import MODEL, cache_folder, replaced_folder
 
 Kind = Literal["masked", "sentence encoder", "causal", "encoder"]
@@ -202,7 +201,7 @@ def _smollm2() -> ModelView:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         source = _only_file(SMOLLM2[0], SMOLLM2_FILE).parent
-        with replaced_folder(folder, MODEL, overwrite=True) as staging, without_bars():
+        with replaced_folder(folder, MODEL, overwrite=True) as staging, quiet():
             named = {"gguf_file": SMOLLM2_FILE, "local_files_only": True}
             AutoTokenizer.from_pretrained(source, **named).save_pretrained(staging)
             packed = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **named)

@@ -11,7 +11,6 @@ import hashlib
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
-from transformers.utils import logging
 
 from topicscope.errors import InputError
 from topicscope.lab import (
@@ -34,6 +32,7 @@ from topicscope.lab import (
     restore_optimizer,
     save_checkpoint,
 )
+from topicscope.probing.hf import quiet
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import (
     MODEL,
@@ -174,7 +173,7 @@ def _save(model: BertForMaskedLM, tokenizer: Tokenizer, options: SmallBert, plac
     """training.json comes last: where it stands, all is there."""
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place) as staging:
-        with without_bars():
+        with quiet():
             model.save_pretrained(staging)
         wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
             tokenizer_object=tokenizer,
@@ -186,18 +185,6 @@ def _save(model: BertForMaskedLM, tokenizer: Tokenizer, options: SmallBert, plac
             path.replace(place / path.name)
     write_json(place / FINISHED, facts | {"sha256": sha256_of_file(place / WEIGHTS)})
     MODEL.write_list(place)
-
-
-@contextlib.contextmanager
-def without_bars() -> Iterator[None]:
-    """Without the library's own progress bar."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def word_tokenizer(corpus: Corpus, size: int) -> Tokenizer:

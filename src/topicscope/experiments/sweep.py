@@ -297,7 +297,21 @@ def sweep(
         spec = make_spec(spec) if isinstance(spec, Mapping) else load_spec(spec)
     if overrides or seeds is not None:
         spec = changed(spec, seeds=seeds, overrides=overrides)
-    _check_options(on_error, keep, metric, resume, overwrite, folder)
+    for name, value, known in (("on_error", on_error, get_args(OnError)), ("keep", keep, get_args(Keep))):
+        if value not in known:
+            raise InputError(f"unknown {name}", received=value, expected=" or ".join(known))
+    if metric is not None and metric not in METRICS and not _OF_PARAMETERS.fullmatch(metric):
+        near = difflib.get_close_matches(metric, METRICS, n=1, cutoff=0.0)
+        raise InputError(
+            "no measurement of this name",
+            received=metric,
+            expected=", ".join(METRICS) + ", or X_norm, X_change, X_distance of a matrix X",
+            advice=f"did you mean {near[0]}?",
+        )
+    if resume and folder is None:
+        raise InputError("resume needs a folder", expected="out")
+    if resume and overwrite:
+        raise InputError("resume keeps what is there and overwrite removes it", expected="one of them")
     plan = make_plan(spec, on_error=on_error)
     if cluster is None:
         for device in plan.devices:
@@ -422,23 +436,3 @@ class _State:
             interrupted=self.interrupted,
             folder=folder,
         )
-
-
-def _check_options(
-    on_error: str, keep: str, metric: str | None, resume: bool, overwrite: bool, out: Path | None
-) -> None:
-    for name, value, known in (("on_error", on_error, get_args(OnError)), ("keep", keep, get_args(Keep))):
-        if value not in known:
-            raise InputError(f"unknown {name}", received=value, expected=" or ".join(known))
-    if metric is not None and metric not in METRICS and not _OF_PARAMETERS.fullmatch(metric):
-        near = difflib.get_close_matches(metric, METRICS, n=1, cutoff=0.0)
-        raise InputError(
-            "no measurement of this name",
-            received=metric,
-            expected=", ".join(METRICS) + ", or X_norm, X_change, X_distance of a matrix X",
-            advice=f"did you mean {near[0]}?",
-        )
-    if resume and out is None:
-        raise InputError("resume needs a folder", expected="out")
-    if resume and overwrite:
-        raise InputError("resume keeps what is there and overwrite removes it", expected="one of them")

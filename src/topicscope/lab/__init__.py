@@ -1,13 +1,5 @@
 """The laboratory: the paper's transformers, at token level and on token counts, and their training from recipes."""
 
-from topicscope.lab.checkpoint import (
-    Checkpoint,
-    flatten_optimizer,
-    load_checkpoint,
-    remove_checkpoint,
-    restore_optimizer,
-    save_checkpoint,
-)
 from topicscope.lab.data import HeldOut, fixed_set, held_out, inputs_of, law_of, masking_of, topic_model_of
 from topicscope.lab.engine import CountTensors, ReducedTransformer, check_device, check_engine
 from topicscope.lab.history import (
@@ -19,7 +11,16 @@ from topicscope.lab.history import (
     shares_topic,
 )
 from topicscope.lab.recipe import Recipe, load_recipe, make_recipe, parsed_override, put_field, read_toml, recipe_path
-from topicscope.lab.trainer import check_names, train
+from topicscope.lab.trainer import (
+    Checkpoint,
+    check_names,
+    flatten_optimizer,
+    load_checkpoint,
+    remove_checkpoint,
+    restore_optimizer,
+    save_checkpoint,
+    train,
+)
 from topicscope.lab.transformer import (
     ModelConfig,
     Start,

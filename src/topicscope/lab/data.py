@@ -20,7 +20,6 @@ from topicscope.synthetic import (
     SampledCounts,
     TokenCounts,
     count_tokens,
-    population_counts,
     sampled_counts,
 )
 from topicscope.topics import TopicModel, load_phi
@@ -151,39 +150,42 @@ class HeldOut:
 
     batch: masked documents for the loss at token level (None without tokens). counts: the same for the reduced model.
     plain: unmasked documents, on which attention is measured (None without tokens).
-    shares: float64 [document token], how many of each token a plain document holds.
+    shares: float64 [document token], how many of each token a plain document holds (None where attention is uniform).
     """
 
     batch: MaskedBatch | None
     counts: TokenCounts
     plain: MaskedBatch | None
-    shares: np.ndarray
+    shares: np.ndarray | None
     infinite: bool = False
 
 
 def held_out(recipe: Recipe, topic_model: TopicModel, *, by_query: bool) -> HeldOut:
     """Fresh documents of the recipe's law; the exact expectation for a population; a fixed set itself, all of it.
 
+    by_query: attention is trained, so counts go by the shown token, and shares are needed.
     Attention is measured on fresh documents too; on those of a saved set where there is one.
     """
     masking = masking_of(recipe)
     D = masking.num_tokens(len(topic_model.vocabulary))
     rng = np.random.default_rng([recipe.training.seed, _HELD_OUT])
     count = recipe.history.documents
-    population = recipe.data.source == "population"
-    if population or recipe.data.source == "counts":
-        tau = recipe.data.topics_per_document
-        if population:
-            assert tau is not None
-            counts = population_counts(topic_model, tau, masking, by_query=by_query)
-            words = POPULATION_LENGTH * DocumentLaw(topic_model, tau).proportions(rng, count) @ topic_model.phi
+    shares = None
+    if recipe.data.source in ("population", "counts"):
+        if recipe.data.source == "population":
+            (stream,) = streams_of(recipe, topic_model, [recipe.training.seed])
+            counts = stream.next_counts(by_query=by_query)
         else:
+            counts = sampled_counts(rng, law_of(recipe, topic_model), masking, count, by_query=by_query)
+        if by_query:
             law = law_of(recipe, topic_model)
-            counts = sampled_counts(rng, law, masking, count, by_query=by_query)
-            words = rng.multinomial(law.lengths(rng, count), law.proportions(rng, count) @ topic_model.phi)
-        # [MASK] first, START and END (absent) last.
-        shares = np.pad(words.astype(np.float64), ((0, 0), (1, D - 1 - words.shape[1])))
-        return HeldOut(None, counts, None, shares, infinite=population)
+            if recipe.data.source == "population":
+                words = POPULATION_LENGTH * law.proportions(rng, count) @ topic_model.phi
+            else:
+                words = rng.multinomial(law.lengths(rng, count), law.proportions(rng, count) @ topic_model.phi)
+            # [MASK] first, START and END (absent) last.
+            shares = np.pad(words.astype(np.float64), ((0, 0), (1, D - 1 - words.shape[1])))
+        return HeldOut(None, counts, None, shares, infinite=recipe.data.source == "population")
     law = law_of(recipe, topic_model)
     fixed = fixed_set(recipe, topic_model) if recipe.data.source == "fixed" else None
     if fixed is not None and recipe.data.file is not None:
@@ -192,7 +194,8 @@ def held_out(recipe: Recipe, topic_model: TopicModel, *, by_query: bool) -> Held
         plain = _as_it_was(masking.apply(np.random.default_rng(0), law.draw(rng, count)))
     batch = masking.apply(rng, law.draw(rng, count)) if fixed is None else fixed
     counts = count_tokens(batch, D, masking.weighting, by_query=by_query)
-    shares = count_tokens(plain, D, "token", by_query=False).inputs * plain.attendable.sum(axis=1, keepdims=True)
+    if by_query:
+        shares = count_tokens(plain, D, "token", by_query=False).inputs * plain.attendable.sum(axis=1, keepdims=True)
     return HeldOut(batch, counts, plain, shares)
 
 

@@ -1,7 +1,8 @@
 """Two ways to train S seeds of one model, with the same numbers: stacked on token counts, or one plain module a seed.
 
 On token counts the one-layer model has the losses and gradients of the token level, only faster. The training loop sees
-only engines: losses of the next batch by seed, matrices by name with a first axis [seed].
+only engines: losses of the next batch by seed, matrices by name with a first axis [seed]. The update rules over these
+matrices follow: stages and schedules, optimisers, clipping.
 
 Axes: seed, document, group (see `TokenCounts`), token (D types), d (width), a (width of the keys).
 """
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -20,10 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from topicscope.errors import InputError
 from topicscope.lab.data import HeldOut
-from topicscope.lab.recipe import Recipe
-from topicscope.lab.transformer import Loss, ModelConfig, Start, TopicTransformer, start, why_not_reduced
+from topicscope.lab.recipe import Recipe, Stage, Training
+from topicscope.lab.transformer import Loss, ModelConfig, Start, TopicTransformer, why_not_reduced
 from topicscope.synthetic import BatchStream, MaskedBatch, TokenCounts
-from topicscope.topics import TopicModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,24 +56,20 @@ class CountTensors:
         cls, counts: Sequence[TokenCounts], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> "CountTensors":
         """Stack one batch a seed."""
-
-        def stack(arrays: list[np.ndarray], dtype: torch.dtype) -> Tensor:
+        stacked = {}
+        for name, kind in (("inputs", dtype), ("document", torch.int64), ("query", torch.int64), ("targets", dtype)):
+            arrays = [getattr(c, name) for c in counts]
             if len(arrays) == 1:
-                return torch.from_numpy(arrays[0]).unsqueeze(0).to(device, dtype)
+                stacked[name] = torch.from_numpy(arrays[0]).unsqueeze(0).to(device, kind)
+                continue
             longest = max(len(array) for array in arrays)
             # Converted while copied: a pass over memory less for every step of a stacked run.
-            out = torch.empty((len(arrays), longest, *arrays[0].shape[1:]), dtype=dtype)
+            out = torch.empty((len(arrays), longest, *arrays[0].shape[1:]), dtype=kind)
             for row, array in zip(out.numpy(), arrays, strict=True):
                 row[: len(array)] = array
                 row[len(array) :] = 0
-            return out.to(device)
-
-        return cls(
-            stack([c.inputs for c in counts], dtype),
-            stack([c.document for c in counts], torch.int64),
-            stack([c.query for c in counts], torch.int64),
-            stack([c.targets for c in counts], dtype),
-        )
+            stacked[name] = out.to(device)
+        return cls(**stacked)
 
 
 def _gather(table: Float[Tensor, "seed document any"], document: Int[Tensor, "seed group"]) -> Tensor:
@@ -120,7 +115,9 @@ class ReducedTransformer(nn.Module):
         self.by_query = config.attention == "trained"
         # An identity or a diagonal in W_V's place, never trained: entry by entry instead of a matrix product.
         fixed = "W_V" in self.frozen and config.embedding == "one-hot" and config.head == "tied"
-        self._diagonal = fixed and all(_is_diagonal(s.parameters["W_V"]) for s in starts)
+        self._diagonal = fixed and all(
+            torch.equal(matrix, torch.diag(matrix.diagonal())) for matrix in (s.parameters["W_V"] for s in starts)
+        )
         for name in starts[0].parameters:
             stacked = torch.stack([s.parameters[name] for s in starts])
             if name in self.frozen:
@@ -134,27 +131,20 @@ class ReducedTransformer(nn.Module):
 
     def data_loss(self, counts: CountTensors, loss: Loss) -> Float[Tensor, " seed"]:
         """The data loss of each seed; seeds are independent, so `.sum().backward()` gives each its own gradient."""
-        scores = self._scores() if self.by_query else None
-        value: Tensor = _CountLoss.apply(self._values(), scores, self.b_pred, counts, loss)  # type: ignore[no-untyped-call]
-        return value
-
-    def _embed(self, matrix: Tensor) -> Tensor:
-        """matrix · W_E, [seed … token]."""
-        return matrix if self.config.embedding == "one-hot" else matrix @ self.W_E
-
-    def _values(self) -> Float[Tensor, "seed token token"] | Float[Tensor, "seed 1 token"]:
-        """M = W_pred W_V W_E, [out in]; of a diagonal M only the diagonal."""
+        one_hot, scores = self.config.embedding == "one-hot", None
+        if self.by_query:  # before the values: gradients by W_E are summed in the order in which products are made
+            q, k = (self.W_Q, self.W_K) if one_hot else (self.W_Q @ self.W_E, self.W_K @ self.W_E)
+            scores = q.mT @ k / math.sqrt(self.W_K.shape[1])  # S, [seed query key]
         if self._diagonal:
-            return self.W_V.diagonal(dim1=1, dim2=2).unsqueeze(1)
-        inner = self._embed(self.W_V)
-        if self.config.head == "trained":
-            return self.W_pred @ inner
-        return inner if self.config.embedding == "one-hot" else self.W_E.mT @ inner
-
-    def _scores(self) -> Float[Tensor, "seed token token"]:
-        """S, [query key]."""
-        q, k = self._embed(self.W_Q), self._embed(self.W_K)
-        return q.mT @ k / math.sqrt(self.W_K.shape[1])
+            values = self.W_V.diagonal(dim1=1, dim2=2).unsqueeze(1)  # of a diagonal M only the diagonal, [seed 1 token]
+        else:
+            values = self.W_V if one_hot else self.W_V @ self.W_E
+            if self.config.head == "trained":
+                values = self.W_pred @ values
+            elif not one_hot:
+                values = self.W_E.mT @ values  # M, [seed out in]
+        value: Tensor = _CountLoss.apply(values, scores, self.b_pred, counts, loss)  # type: ignore[no-untyped-call]
+        return value
 
 
 def grouped_loss(
@@ -216,10 +206,6 @@ class _CountLoss(torch.autograd.Function):
             for gradient in ctx.gradients
         ]
         return (*scaled, None, None)
-
-
-def _is_diagonal(matrix: Tensor) -> bool:
-    return bool((matrix == torch.diag(matrix.diagonal())).all())
 
 
 def _pattern(scores: Tensor, query: Tensor, counts: CountTensors) -> Float[Tensor, "seed group token"]:
@@ -311,23 +297,6 @@ Engine = ReducedEngine | TokenEngine
 """
 
 
-def build_engine(
-    recipe: Recipe, topic_model: TopicModel, num_tokens: int, seeds: Sequence[int], arrays: Mapping[str, np.ndarray]
-) -> Engine:
-    """The fast engine where it is exact and the recipe allows it, else the plain one.
-
-    Raises:
-        InputError: as `check_engine` and `check_device`.
-    """
-    check_engine(recipe)
-    check_device(recipe.training.device)
-    dtype = getattr(torch, recipe.training.dtype)
-    starts = [start(recipe.model, num_tokens, topic_model, arrays, seed, dtype) for seed in seeds]
-    if why_not_reduced(recipe.model) is None and recipe.training.engine != "token":
-        return ReducedEngine(recipe, starts)
-    return TokenEngine(recipe, starts)
-
-
 def check_engine(recipe: Recipe) -> None:
     """Make sure that there is an engine that can train this recipe.
 
@@ -381,3 +350,67 @@ def set_weights(engine: Engine, weights: Mapping[str, Tensor]) -> None:
     for seed, module in enumerate(engine.modules):
         apart = isinstance(engine, TokenEngine)
         module.load_state_dict({name: value[seed] if apart else value for name, value in weights.items()})
+
+
+@dataclass(frozen=True)
+class Span:
+    """One stage in steps: updates number first .. last - 1 move only the matrices of `train` (None: all)."""
+
+    first: int
+    last: int
+    train: tuple[str, ...] | None
+    learning_rate: float
+
+
+def spans_of(training: Training) -> list[Span]:
+    """The schedule in steps; every stage has at least one, so that shortened runs still visit each."""
+    stages: Sequence[Stage] = training.stages
+    if not stages:
+        return [Span(0, training.steps, None, training.learning_rate)]
+    ends, done = [], 0.0
+    for number, stage in enumerate(stages, start=1):
+        done += stage.share
+        ends.append(max(round(done * training.steps), number))
+    ends[-1] = max(training.steps, len(stages))
+    return [
+        Span(first, last, stage.train, stage.learning_rate or training.learning_rate)
+        for first, last, stage in zip([0, *ends[:-1]], ends, stages, strict=True)
+    ]
+
+
+def learning_rate(training: Training, span: Span, step: int) -> float:
+    """η of update number `step`: linear warm-up, then constant, cosine or linear decay to 0 at the stage's end."""
+    at, length = step - span.first, span.last - span.first
+    if at < training.warmup:
+        return span.learning_rate * (at + 1) / (training.warmup + 1)
+    progress = (at - training.warmup) / max(length - training.warmup, 1)
+    if training.schedule == "cosine":
+        return span.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+    return span.learning_rate * (1 - progress) if training.schedule == "linear" else span.learning_rate
+
+
+def make_optimizer(
+    training: Training, span: Span, parameters: Mapping[str, Sequence[nn.Parameter]]
+) -> torch.optim.Optimizer:
+    """The update rule over the matrices that move in this stage. All of these rules act entry by entry, so stacked
+    seeds do not see one another."""
+    moving = [p for name, parts in parameters.items() if span.train is None or name in span.train for p in parts]
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(moving, lr=span.learning_rate, momentum=training.momentum)
+    decay = training.weight_decay if training.optimizer == "adamw" else 0.0
+    return torch.optim.AdamW(moving, lr=span.learning_rate, weight_decay=decay, fused=True)
+
+
+def clip_gradients(parameters: Mapping[str, Sequence[nn.Parameter]], limit: float, *, by_seed: bool) -> None:
+    """Scale each seed's whole gradient down to norm `limit` where it is longer.
+
+    by_seed: each name holds one tensor a seed; otherwise one tensor with a first axis [seed].
+    """
+    columns = list(zip(*parameters.values(), strict=True))
+    for parts in columns:
+        gradients = [p.grad for p in parts if p.grad is not None]
+        flat = [g.flatten(0 if by_seed else 1) for g in gradients]
+        norm = torch.stack([g.square().sum(-1) for g in flat]).sum(0).sqrt()
+        scale = (limit / norm.clamp(min=limit)).reshape(-1 if not by_seed else ())
+        for g in gradients:
+            g.mul_(scale if by_seed else scale.reshape(-1, *[1] * (g.ndim - 1)))

@@ -63,60 +63,43 @@ class Snapshots:
         self._frozen = frozen
         self.steps = {0} | {round(step) for step in np.geomspace(1, steps, MOST_FRAMES - 1).tolist()}
         self._token = np.concatenate([[0], 1 + words])
-        self._topic = np.concatenate([[-1], main[words]])
         bins = min(MOST_BINS, len(self._token))
         self._edge = np.linspace(0, len(self._token), bins + 1).astype(int)
+        self._axes = {"token": self._token, "topic": np.concatenate([[-1], main[words]]), "edge": self._edge}
         self._taken: dict[str, list[np.ndarray]] = {"step": []}
 
     def take(self, step: int, weights: Mapping[str, Tensor]) -> None:
         """Keep what `weights`, [seed …] each, say at this step."""
         first = {name: value[0].cpu().numpy() for name, value in weights.items()}
+        W_E, W_V, W_K, W_Q = (first[name] for name in ("W_E", "W_V", "W_K", "W_Q"))
+        W_pred = first.get("W_pred", W_E.T)
+        found = {}
         self._taken["step"].append(np.array(step))
         # The weights of a run that diverges overflow here before its loss tells.
         with np.errstate(over="ignore", invalid="ignore"):
-            for name, matrix in token_matrices(first, self._frozen).items():
-                ordered = matrix[np.ix_(self._token, self._token)]
-                self._taken.setdefault(name, []).append(block_mean(ordered, self._edge).astype(np.float32))
+            if "W_V" not in self._frozen and W_V.shape == (len(W_E), len(W_E)):
+                found["W_V"] = W_pred @ W_V @ W_E
+            if "W_E" not in self._frozen:
+                found["E"] = W_E.T @ W_E
+            if "W_K" not in self._frozen:
+                found["logits"] = (W_K @ W_E).T @ (W_Q @ W_E) / np.sqrt(len(W_K))
+            for name, matrix in found.items():
+                blocks = matrix[np.ix_(self._token, self._token)]
+                if len(self._edge) <= len(blocks):  # the means of blocks between consecutive edges
+                    sizes, begins = np.diff(self._edge), self._edge[:-1]
+                    rows = np.add.reduceat(blocks.astype(np.float64), begins, axis=0)
+                    blocks = np.add.reduceat(rows, begins, axis=1) / np.outer(sizes, sizes)
+                self._taken.setdefault(name, []).append(blocks.astype(np.float32))
 
-    def state(self) -> dict[str, np.ndarray]:
-        """What was taken so far, stacked [frame …], for a checkpoint."""
-        return {name: np.stack(frames) for name, frames in self._taken.items() if frames}
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Put `state`'s frames back."""
-        self._taken = {"step": []} | {name: list(frames) for name, frames in state.items()}
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Put back what `arrays` gave."""
+        self._taken = {"step": []} | {name: list(arrays[name]) for name in arrays if name not in self._axes}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything, by the names of the table above; nothing where no matrix is trained that fits."""
-        state = self.state()
-        if state.keys() <= {"step"}:
+        """What was taken so far, by the names of the table above; nothing where no matrix is trained that fits."""
+        if self._taken.keys() <= {"step"}:
             return {}
-        return {**state, "token": self._token, "topic": self._topic, "edge": self._edge}
-
-
-def token_matrices(weights: Mapping[str, np.ndarray], frozen: frozenset[str]) -> dict[str, np.ndarray]:
-    """W_V, E and logits [token token] of one seed's weights, those that are trained."""
-    W_E = weights["W_E"]
-    W_pred = weights.get("W_pred", W_E.T)
-    found = {}
-    W_V, W_K, W_Q = (weights.get(name) for name in ("W_V", "W_K", "W_Q"))
-    square = (W_E.shape[0],) * 2
-    if W_V is not None and "W_V" not in frozen and W_V.shape == square:
-        found["W_V"] = W_pred @ W_V @ W_E
-    if "W_E" not in frozen:
-        found["E"] = W_E.T @ W_E
-    if W_K is not None and W_Q is not None and "W_K" not in frozen:
-        found["logits"] = (W_K @ W_E).T @ (W_Q @ W_E) / np.sqrt(len(W_K))
-    return found
-
-
-def block_mean(matrix: np.ndarray, edge: np.ndarray) -> np.ndarray:
-    """Means of the blocks of `matrix` [token token] between consecutive edges [bin + 1]."""
-    if len(edge) == len(matrix) + 1:
-        return matrix
-    sizes = np.diff(edge)
-    rows = np.add.reduceat(matrix.astype(np.float64), edge[:-1], axis=0)
-    return np.asarray(np.add.reduceat(rows, edge[:-1], axis=1) / np.outer(sizes, sizes))
+        return {name: np.stack(frames) for name, frames in self._taken.items()} | self._axes
 
 
 EVERY_STEP_BELOW = 50
@@ -161,16 +144,18 @@ class Meter:
         """One row a seed. update: columns [seed] of the update that follows, whose backward pass has been made."""
         weights = weights_of(self.engine)
         columns: dict[str, Any] = {"loss": self.engine.losses(self.held_out), **(update or {})}
-        columns |= _norms({name: weights[name] for name in self._start}, "norm")
-        columns |= _norms({name: weights[name] - start for name, start in self._start.items()}, "change")
+        normed = {f"{name}_norm": weights[name] for name in self._start}
+        normed |= {f"{name}_change": weights[name] - start for name, start in self._start.items()}
         if update is not None:
             found = {
-                name: [p.grad for p in parts if p.grad is not None] for name, parts in self.engine.parameters.items()
+                f"{name}_grad": [p.grad for p in parts if p.grad is not None]
+                for name, parts in self.engine.parameters.items()
             }
-            columns |= _norms(by_name(self.engine, {name: parts for name, parts in found.items() if parts}), "grad")
-        columns |= _norms(
-            {name: weights[name] - value.to(weights[name]) for name, value in self.references.items()}, "distance"
-        )
+            normed |= by_name(self.engine, {name: parts for name, parts in found.items() if parts})
+        normed |= {
+            f"{name}_distance": weights[name] - value.to(weights[name]) for name, value in self.references.items()
+        }
+        columns |= {name: value.detach().flatten(1).norm(dim=1) for name, value in normed.items()}  # Frobenius, [seed]
         arrays = {name: value.cpu().numpy() for name, value in weights.items()}
         # The token-by-token matrix of the model, [seed token token], where there is one.
         name, square, W_E = "W_V", arrays["W_V"], arrays["W_E"]
@@ -185,11 +170,6 @@ class Meter:
             {"seed": seed, "step": step} | {name: float(values[i]) for name, values in columns.items()}
             for i, seed in enumerate(self.seeds)
         ]
-
-
-def _norms(values: Mapping[str, Tensor], suffix: str) -> dict[str, Tensor]:
-    """Frobenius norm [seed] of every [seed …] tensor."""
-    return {f"{name}_{suffix}": value.detach().flatten(1).norm(dim=1) for name, value in values.items()}
 
 
 def block_means(matrix: np.ndarray, topic_model: TopicModel) -> dict[str, float]:
@@ -222,6 +202,7 @@ def mean_attention(
     if isinstance(engine, TokenEngine):
         rows = [_attention_of_tokens(model, held_out, topic_model) for model in engine.models]
     else:
+        assert held_out.shares is not None
         scores = attention_scores(weights)
         rows = [attention_by_counts(s, held_out.shares, topic_model, infinite=held_out.infinite) for s in scores]
     return {f"attention_{name}": np.array([row[name] for row in rows]) for name in rows[0]}

@@ -1,14 +1,16 @@
 """`train`: a recipe in, a record out. Seeds are trained together, in this process.
 
 What is minimised is the data loss of Knowl 6 (the models compute it) plus a true L2 term. Read `train` first, then
-`Run`: what the state of a run is, the loop, its checkpoints and its record. The update rules follow: stages and
-schedules, clipping, averaging, ridge.
+`Run`: what the state of a run is, the loop, averaging and ridge, its checkpoints and its record.
+
+Checkpoints survive SIGKILL. One is a safetensors file, and a JSON file that names it once it is whole. The JSON is
+written last and atomically, so it always points at a complete pair; the older pair is removed afterwards.
 """
 
 import hashlib
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,23 +19,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from safetensors.torch import load, save
+from torch import Tensor
 
 from topicscope.errors import InputError, RunError
-from topicscope.lab.checkpoint import (
-    POINTER,
-    Checkpoint,
-    flatten_optimizer,
-    load_checkpoint,
-    remove_checkpoint,
-    restore_optimizer,
-    save_checkpoint,
+from topicscope.lab.data import held_out, inputs_of, streams_of, topic_model_of
+from topicscope.lab.engine import (
+    Engine,
+    ReducedEngine,
+    TokenEngine,
+    by_name,
+    check_device,
+    check_engine,
+    clip_gradients,
+    learning_rate,
+    make_optimizer,
+    set_weights,
+    spans_of,
+    weights_of,
 )
-from topicscope.lab.data import held_out, inputs_of, masking_of, streams_of, topic_model_of
-from topicscope.lab.engine import build_engine, by_name, set_weights, weights_of
 from topicscope.lab.history import Meter, Snapshots, find_stages, measured_steps
-from topicscope.lab.recipe import Recipe, Stage, Training
-from topicscope.lab.transformer import why_not_reduced
+from topicscope.lab.recipe import Recipe
+from topicscope.lab.transformer import start, why_not_reduced
 from topicscope.progress import Progress, SilentProgress, tracked
 from topicscope.records import (
     RECIPE,
@@ -48,11 +55,14 @@ from topicscope.records import (
     output_path,
     read_json,
     require_same,
+    write_bytes,
     write_json,
 )
 from topicscope.topics import TopicModel
 
 Arrays = Mapping[str, np.ndarray]
+POINTER = "checkpoint.json"
+_CHECKPOINT_VERSION = 1
 
 
 def train(
@@ -154,8 +164,13 @@ class Run:
         self.recipe, self.seeds, self.inputs = recipe, seeds, inputs
         self.topic_model = topic_model or topic_model_of(recipe)
         self.streams = streams_of(recipe, self.topic_model, self.seeds)
-        num_tokens = masking_of(recipe).num_tokens(len(self.topic_model.vocabulary))
-        self.engine = build_engine(recipe, self.topic_model, num_tokens, self.seeds, arrays)
+        check_engine(recipe)
+        check_device(t.device)
+        num_tokens, dtype = self.streams[0].num_tokens, getattr(torch, t.dtype)
+        starts = [start(recipe.model, num_tokens, self.topic_model, arrays, seed, dtype) for seed in self.seeds]
+        # The fast engine where it is exact and the recipe allows it, else the plain one.
+        fast = why_not_reduced(recipe.model) is None and t.engine != "token"
+        self.engine: Engine = ReducedEngine(recipe, starts) if fast else TokenEngine(recipe, starts)
         self.spans = spans_of(t)
         self.total = self.spans[-1].last
         self.parameters = self.engine.parameters
@@ -271,13 +286,13 @@ class Run:
             self.optimizer = make_optimizer(self.recipe.training, span, self.parameters)
             restore_optimizer(self.optimizer, _under(tensors, "optimizer"))
 
-    def _checkpoint(self) -> Checkpoint:
+    def _checkpoint(self) -> "Checkpoint":
         assert self.optimizer is not None
         groups = {
             "weights": weights_of(self.engine),
             "optimizer": flatten_optimizer(self.optimizer),
             "average": self.sums,
-            "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.state().items()},
+            "snapshots": {name: torch.from_numpy(value) for name, value in self.snapshots.arrays().items()},
         }
         tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
         state = {
@@ -347,70 +362,6 @@ def _under(tensors: Mapping[str, Tensor], group: str) -> dict[str, Tensor]:
     return {name.removeprefix(f"{group}/"): value for name, value in tensors.items() if name.startswith(f"{group}/")}
 
 
-@dataclass(frozen=True)
-class Span:
-    """One stage in steps: updates number first .. last - 1 move only the matrices of `train` (None: all)."""
-
-    first: int
-    last: int
-    train: tuple[str, ...] | None
-    learning_rate: float
-
-
-def spans_of(training: Training) -> list[Span]:
-    """The schedule in steps; every stage has at least one, so that shortened runs still visit each."""
-    stages: Sequence[Stage] = training.stages
-    if not stages:
-        return [Span(0, training.steps, None, training.learning_rate)]
-    ends, done = [], 0.0
-    for number, stage in enumerate(stages, start=1):
-        done += stage.share
-        ends.append(max(round(done * training.steps), number))
-    ends[-1] = max(training.steps, len(stages))
-    return [
-        Span(first, last, stage.train, stage.learning_rate or training.learning_rate)
-        for first, last, stage in zip([0, *ends[:-1]], ends, stages, strict=True)
-    ]
-
-
-def learning_rate(training: Training, span: Span, step: int) -> float:
-    """η of update number `step`: linear warm-up, then constant, cosine or linear decay to 0 at the stage's end."""
-    at, length = step - span.first, span.last - span.first
-    if at < training.warmup:
-        return span.learning_rate * (at + 1) / (training.warmup + 1)
-    progress = (at - training.warmup) / max(length - training.warmup, 1)
-    if training.schedule == "cosine":
-        return span.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
-    return span.learning_rate * (1 - progress) if training.schedule == "linear" else span.learning_rate
-
-
-def make_optimizer(
-    training: Training, span: Span, parameters: Mapping[str, Sequence[nn.Parameter]]
-) -> torch.optim.Optimizer:
-    """The update rule over the matrices that move in this stage. All of these rules act entry by entry, so stacked
-    seeds do not see one another."""
-    moving = [p for name, parts in parameters.items() if span.train is None or name in span.train for p in parts]
-    if training.optimizer == "sgd":
-        return torch.optim.SGD(moving, lr=span.learning_rate, momentum=training.momentum)
-    decay = training.weight_decay if training.optimizer == "adamw" else 0.0
-    return torch.optim.AdamW(moving, lr=span.learning_rate, weight_decay=decay, fused=True)
-
-
-def clip_gradients(parameters: Mapping[str, Sequence[nn.Parameter]], limit: float, *, by_seed: bool) -> None:
-    """Scale each seed's whole gradient down to norm `limit` where it is longer.
-
-    by_seed: each name holds one tensor a seed; otherwise one tensor with a first axis [seed].
-    """
-    columns = list(zip(*parameters.values(), strict=True))
-    for parts in columns:
-        gradients = [p.grad for p in parts if p.grad is not None]
-        flat = [g.flatten(0 if by_seed else 1) for g in gradients]
-        norm = torch.stack([g.square().sum(-1) for g in flat]).sum(0).sqrt()
-        scale = (limit / norm.clamp(min=limit)).reshape(-1 if not by_seed else ())
-        for g in gradients:
-            g.mul_(scale if by_seed else scale.reshape(-1, *[1] * (g.ndim - 1)))
-
-
 def check_names(what: str, names: Collection[str], trainable: Collection[str]) -> None:
     """Refuse to regularise or move a matrix that is not trained: it would silently do nothing.
 
@@ -422,3 +373,71 @@ def check_names(what: str, names: Collection[str], trainable: Collection[str]) -
         raise InputError(
             f"{what} names a matrix that is not trained", received=wrong, expected=f"some of {sorted(trainable)}"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Everything that decides the rest of a run: tensors by name, and plain data (step, generators, history, ...)."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write the pair and remove older tensors; returns the JSON's path."""
+    name = f"checkpoint-{checkpoint.state['step']:08d}.safetensors"
+    write_bytes(folder / name, save({key: value.contiguous() for key, value in checkpoint.tensors.items()}))
+    write_json(folder / POINTER, {"schema_version": _CHECKPOINT_VERSION, "tensors": name, "state": checkpoint.state})
+    for old in folder.glob("checkpoint-*.safetensors"):
+        if old.name != name:
+            old.unlink()
+    return folder / POINTER
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """The last whole checkpoint, or None if the run was stopped before its first one.
+
+    Raises:
+        InputError: another schema version.
+    """
+    if not (folder / POINTER).is_file():
+        return None
+    document = read_json(folder / POINTER)
+    if document.get("schema_version") != _CHECKPOINT_VERSION:
+        raise InputError(
+            "unknown schema version of a checkpoint",
+            received=document.get("schema_version"),
+            expected=_CHECKPOINT_VERSION,
+            where=str(folder / POINTER),
+            advice="start the run again without --resume, in another folder",
+        )
+    return Checkpoint(load((folder / document["tensors"]).read_bytes()), document["state"])
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Clear up after a finished run, the pointer first."""
+    (folder / POINTER).unlink(missing_ok=True)
+    for old in folder.glob("checkpoint-*.safetensors"):
+        old.unlink()
+
+
+def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's memory (moments, step counts) as named tensors."""
+    memory = optimizer.state_dict()["state"]
+    return {
+        f"{index}/{key}": value
+        for index, values in memory.items()
+        for key, value in values.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `flatten_optimizer` took."""
+    document = optimizer.state_dict()
+    memory: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        index, _, key = name.partition("/")
+        memory.setdefault(int(index), {})[key] = value
+    document["state"] = memory
+    optimizer.load_state_dict(document)

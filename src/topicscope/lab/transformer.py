@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -186,36 +186,33 @@ def start(
     parameters, kept = {}, set()
     for name, shape in known.items():
         base = re.sub(r"_\d+$", "", name)  # W_K of W_K_2
-        value = arrays[name] if name in arrays else _own(config, name, base, shape, topic_model, seed)
+        value: Any
+        if name in arrays:
+            value = arrays[name]
+        elif base == "W_E" and config.embedding == "one-hot":
+            value = np.eye(shape[1])
+        elif base in ("W_K", "W_Q") and config.attention == "uniform":
+            value = np.zeros(shape)
+        elif base == "W_V" and config.value == "identity":
+            value = config.value_scale * np.eye(shape[0])
+        elif base == "W_V" and config.value in ("block", "diagonal"):
+            if topic_model is None:
+                raise InputError(f'value = "{config.value}" needs the topic model', expected="topic_model=")
+            words = len(topic_model.vocabulary)
+            member = topic_model.members.astype(np.float64)
+            pairs = np.minimum(member.T @ member, 1) if config.value == "block" else np.eye(words)
+            value = config.value_scale * np.pad(pairs, (1, shape[0] - 1 - words))  # [MASK], START and END give 0
+        elif base in _NO_NORMAL:
+            value = np.full(shape, _NO_NORMAL[base])
+        else:
+            sigma = config.sigmas.get(name, config.sigmas.get(base, config.sigma))
+            value = sigma * np.random.default_rng([seed, crc32(name.encode())]).standard_normal(shape)
         if np.shape(value) != shape:
             raise InputError(f"{name} has the wrong shape", received=np.shape(value), expected=shape)
         parameters[name] = torch.tensor(np.asarray(value), dtype=dtype)
         if frozen & {name, base}:
             kept.add(name)
     return Start(parameters, frozenset(kept))
-
-
-def _own(
-    config: ModelConfig, name: str, base: str, shape: tuple[int, ...], topic_model: TopicModel | None, seed: int
-) -> np.ndarray:
-    """The config's own start value: what it fixes, else 0 or 1 for biases and gains, else drawn."""
-    if base == "W_E" and config.embedding == "one-hot":
-        return np.eye(shape[1])
-    if base in ("W_K", "W_Q") and config.attention == "uniform":
-        return np.zeros(shape)
-    if base == "W_V" and config.value == "identity":
-        return config.value_scale * np.eye(shape[0])
-    if base == "W_V" and config.value in ("block", "diagonal"):
-        if topic_model is None:
-            raise InputError(f'value = "{config.value}" needs the topic model', expected="topic_model=")
-        words = len(topic_model.vocabulary)
-        member = topic_model.members.astype(np.float64)
-        pairs = np.minimum(member.T @ member, 1) if config.value == "block" else np.eye(words)
-        return config.value_scale * np.pad(pairs, (1, shape[0] - 1 - words))  # [MASK], START and END give 0
-    if base in _NO_NORMAL:
-        return np.full(shape, _NO_NORMAL[base])
-    sigma = config.sigmas.get(name, config.sigmas.get(base, config.sigma))
-    return np.asarray(sigma * np.random.default_rng([seed, crc32(name.encode())]).standard_normal(shape))
 
 
 def data_loss(

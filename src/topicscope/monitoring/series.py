@@ -246,8 +246,7 @@ class CheckpointSeries(Result):
     @classmethod
     def read(cls, folder: Path, record: Mapping[str, Any]) -> "CheckpointSeries":
         """See `Result.read`."""
-        kept = (record[name] for name in ("settings", "command", "interrupted"))
-        settings, command, interrupted = kept
+        settings, command, interrupted = (record[name] for name in ("settings", "command", "interrupted"))
         rows, checkpoints = frame_of(record["rows"]), tuple(record["checkpoints"])
         return cls(record["name"], rows, checkpoints, settings, folder, command, interrupted)
 

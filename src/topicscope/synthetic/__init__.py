@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         SampledCounts,
         TokenCounts,
         count_tokens,
-        population_counts,
         sampled_counts,
     )
 
@@ -33,7 +32,6 @@ __all__ = [
     "TokenCounts",
     "Weighting",
     "count_tokens",
-    "population_counts",
     "sampled_counts",
 ]
 

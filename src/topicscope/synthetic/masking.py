@@ -246,11 +246,6 @@ class Masking:
     def __post_init__(self) -> None:
         Setting(1, 1, 1, self.p_mask, self.p_correct, self.p_random, weighting=self.weighting)
 
-    @property
-    def p_mask_token(self) -> float:
-        """p_0 = 1 - p_c - p_r."""
-        return 1.0 - self.p_correct - self.p_random
-
     def num_tokens(self, vocabulary_size: int) -> int:
         """D: [MASK] and the words, and START and END if there are any."""
         return vocabulary_size + (3 if self.specials else 1)

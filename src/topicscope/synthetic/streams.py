@@ -119,44 +119,6 @@ def _weights(document: np.ndarray, n: int, batch_size: int, weighting: str) -> n
     return np.asarray((1.0 / np.maximum(selected, 1)).ravel()[document])
 
 
-def population_counts(
-    topic_model: TopicModel, topics_per_document: int, masking: Masking, *, by_query: bool
-) -> TokenCounts:
-    """N = ∞: every τ-subset S of topics with its weight, so that the data loss is an exact expectation.
-
-    x̄_S = a p_S + r u + m e_0 (with hide_selected: p_S). A query shows word u with probability p_c p_S(u) + p_r/V, its
-    label then being u itself or a word of p_S; it shows [MASK] with p_0. START and END have share 0.
-
-    Raises:
-        InputError: too many subsets to enumerate; the message gives the number.
-    """
-    T, V, tau = topic_model.num_topics, len(topic_model.vocabulary), topics_per_document
-    if not 1 <= tau <= T:
-        raise InputError("impossible topics_per_document", received=tau, expected=f"1 to {T}")
-    D = masking.num_tokens(V)
-    subsets = comb(T, tau)
-    entries = subsets * D * ((V + 1) if by_query else 1)
-    if entries > MAX_ENTRIES:
-        raise InputError(
-            "too many kinds of documents to enumerate",
-            received=f"C({T}, {tau}) = {subsets:,} subsets, {entries:,} numbers",
-            expected=f"at most {MAX_ENTRIES:,} numbers",
-            advice="use sampled documents, or fewer topics",
-        )
-    active = np.array(list(combinations(range(T), tau)))
-    p = topic_model.phi[active].mean(axis=1)
-    selected = 0.0 if masking.hide_selected else masking.p_mask
-    inputs = np.zeros((subsets, D))
-    inputs[:, 0] = selected * masking.p_mask_token
-    inputs[:, 1 : V + 1] = (1 - selected * (1 - masking.p_correct)) * p + selected * masking.p_random / V
-    weight = 1 / subsets
-    if not by_query:
-        return _per_document(inputs, weight * p)
-    kept = masking.p_correct * p
-    replaced = np.broadcast_to(masking.p_random / V * p[:, None, :], (subsets, V, V))
-    return _per_query(inputs, weight * kept, weight * replaced, weight * masking.p_mask_token * p)
-
-
 def sampled_counts(
     rng: np.random.Generator, law: DocumentLaw, masking: Masking, count: int, *, by_query: bool
 ) -> TokenCounts:
@@ -170,7 +132,7 @@ def sampled_counts(
         empty = np.flatnonzero(k == 0)
         first = first_selected(rng, lengths[empty], masking.p_mask)
         k[empty] = 1 + rng.binomial(lengths[empty] - 1 - first, masking.p_mask)
-    fates = [masking.p_correct, masking.p_random, masking.p_mask_token]
+    fates = [masking.p_correct, masking.p_random, 1.0 - masking.p_correct - masking.p_random]
     kept, random, masked = rng.multinomial(k, fates).T
     plain, kept_words, masked_labels = (rng.multinomial(n, p) for n in (lengths - k, kept, masked))
     random_words = rng.multinomial(random, np.full(V, 1 / V))
@@ -358,15 +320,48 @@ class SampledCounts(BatchStream):
 
 
 class Population(BatchStream):
-    """Infinite documents, every τ-subset of topics at every step: no sampling noise."""
+    """Infinite documents, every τ-subset S of topics with its weight at every step, so the data loss is exact.
+
+    x̄_S = a p_S + r u + m e_0 (with hide_selected: p_S). A query shows word u with probability p_c p_S(u) + p_r/V, its
+    label then being u itself or a word of p_S; it shows [MASK] with p_0. START and END have share 0.
+    """
 
     def __init__(self, topic_model: TopicModel, topics_per_document: int, masking: Masking) -> None:
         super().__init__(len(topic_model.vocabulary), masking, 0)
         self.topic_model, self.topics_per_document = topic_model, topics_per_document
 
     def next_counts(self, *, by_query: bool) -> TokenCounts:
-        """Every kind of document with its weight."""
-        return population_counts(self.topic_model, self.topics_per_document, self.masking, by_query=by_query)
+        """Every kind of document with its weight.
+
+        Raises:
+            InputError: too many subsets to enumerate; the message gives the number.
+        """
+        topic_model, masking, tau, D = self.topic_model, self.masking, self.topics_per_document, self.num_tokens
+        T, V = topic_model.num_topics, len(topic_model.vocabulary)
+        if not 1 <= tau <= T:
+            raise InputError("impossible topics_per_document", received=tau, expected=f"1 to {T}")
+        subsets = comb(T, tau)
+        entries = subsets * D * ((V + 1) if by_query else 1)
+        if entries > MAX_ENTRIES:
+            raise InputError(
+                "too many kinds of documents to enumerate",
+                received=f"C({T}, {tau}) = {subsets:,} subsets, {entries:,} numbers",
+                expected=f"at most {MAX_ENTRIES:,} numbers",
+                advice="use sampled documents, or fewer topics",
+            )
+        active = np.array(list(combinations(range(T), tau)))
+        p = topic_model.phi[active].mean(axis=1)
+        selected = 0.0 if masking.hide_selected else masking.p_mask
+        inputs = np.zeros((subsets, D))
+        p_0 = 1.0 - masking.p_correct - masking.p_random
+        inputs[:, 0] = selected * p_0
+        inputs[:, 1 : V + 1] = (1 - selected * (1 - masking.p_correct)) * p + selected * masking.p_random / V
+        weight = 1 / subsets
+        if not by_query:
+            return _per_document(inputs, weight * p)
+        kept = masking.p_correct * p
+        replaced = np.broadcast_to(masking.p_random / V * p[:, None, :], (subsets, V, V))
+        return _per_query(inputs, weight * kept, weight * replaced, weight * p_0 * p)
 
 
 def _positive(batch_size: int) -> int:

@@ -144,7 +144,7 @@ def load_model(
             expected=f"--trust-remote-code {name}",
         )
     source = str(folder) if local else name
-    with _quiet():
+    with quiet():
         options = {"revision": revision, "trust_remote_code": trust_remote_code is not None}
         try:
             return _load(source, name, local, device, torch_dtype, options | {"local_files_only": True})
@@ -277,7 +277,7 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the library's progress bars and its table of unused keys away from the terminal."""
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
