@@ -3,7 +3,7 @@
 Axes: b unit of the block, c configuration, k pair class, h head that is read, q query, j key, w weighting of the rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -135,41 +135,23 @@ def row_weights(query: TokenPositions, *, causal: bool) -> torch.Tensor:
 class BatchSums:
     """Sums of one part over one batch, layer by layer; see `DenseSums` and `FactoredSums`.
 
-    pairs: the blocks that hold single pairs. layers: sums [b, h, w, c, k] of each layer that was read, in float64 on
-    the CPU. counts [b, c, k]: pairs of each class. rows [b, 3]: see `PartSums.rows`.
+    pairs: the blocks that hold single pairs, each unit in one of them at most. layers: sums [b, h, w, c, k] of each
+    layer that was read, in float64 on the CPU. counts [b, c, k]: pairs of each class.
     """
 
     pairs: list[PairBlock]
+    layers: dict[int, torch.Tensor]
     counts: np.ndarray
-
-    def __init__(self, part: PartSpec, query: TokenPositions) -> None:
-        self.layers: dict[int, torch.Tensor] = {}
-        self.rows = torch.zeros(len(query.words), 3, dtype=torch.float64)
-        self._shape = (len(query.words), len(query.topics))
-        self._readings = len(part.layers) * len(part.heads)
-
-    def binned(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sums and counts [b, c, binned class, bin] of the attention averaged over layers and heads."""
-        sums, counts = np.zeros((2, *self._shape, len(BINNED), NUM_BINS + NUM_BAND_PAIRS))
-        for block in self.pairs:
-            sums[block.rows], counts[block.rows] = block.binned(self._readings)
-        return sums, counts
-
-    def topical_pairs(self) -> Iterator[TopicalPairs]:
-        """Pairs of different words with topics, each once."""
-        for block in self.pairs:
-            yield block.topical_pairs(self._readings)
 
 
 class DenseSums(BatchSums):
     """Sums from attention weights."""
 
     def __init__(self, part: PartSpec, query: TokenPositions, key: TokenPositions, device: str) -> None:
-        super().__init__(part, query)
+        self.pairs, self.layers = [], {}
         units, length = query.words.shape
         positions = torch.arange(length).expand(units, length)
         everywhere = torch.ones_like(positions, dtype=torch.bool)
-        self.pairs = []
         for rows in torch.split(torch.arange(units), max(1, PAIRS_AT_A_TIME // length**2)):
             sides = [side.take(rows, positions[rows], everywhere[rows]) for side in (query, key)]
             block = PairBlock(rows.numpy(), *sides, causal=part.causal, classes=tuple(PairClass), device=device)

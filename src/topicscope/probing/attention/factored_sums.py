@@ -21,7 +21,7 @@ import torch
 from topicscope.probing.attention.blocks import BatchSums, PairBlock, row_weights
 from topicscope.probing.attention.positions import TokenPositions, later_keys
 from topicscope.probing.hf import ROW_SUM_TOLERANCE, Factors, NotFactored, PartSpec
-from topicscope.topics import PairClass
+from topicscope.topics import NOT_A_WORD, PairClass
 
 # The last class, no_topic, is what is left.
 BUILT = tuple(k for k in PairClass if k != PairClass.no_topic)
@@ -134,25 +134,26 @@ class FactoredSums(BatchSums):
     """Sums from the factors of attention."""
 
     def __init__(self, part: PartSpec, query: TokenPositions, key: TokenPositions, device: str) -> None:
-        super().__init__(part, query)
+        self.pairs, self.layers = [], {}
         self._part, self._device = part, device
         units, length = torch.arange(len(query.words)), query.words.shape[1]
         self._last = int(query.rank[0].max()) - 1  # of the first unit
         weights = torch.cumprod(row_weights(query, causal=part.causal), -1)  # [b, L, w]
-        self._total = (weights * query.is_word[:, :, None]).sum(1).double()  # [b, w]
+        asking, asked = query.words != NOT_A_WORD, key.words != NOT_A_WORD  # [b, L]: where a word stands
+        self._total = (weights * asking[:, :, None]).sum(1).double()  # [b, w]
 
         # All pairs of words [b, query, key], those of one occurrence, and those of a repeated word without a topic.
         # Half the width is twice as fast to compare.
-        words = query.is_word[:, :, None] & key.is_word[:, None, :]
+        words = asking[:, :, None] & asked[:, None, :]
         if part.causal:
             words &= ~later_keys(query, key)
         own = words & (query.place.int()[:, :, None] == key.place.int()[:, None, :])
         repeated = words & ~own & (query.words.int()[:, :, None] == key.words.int()[:, None, :])
         repeated &= ~query.has_topic[:, :, None]
-        others = (key.rank > 0) & ~key.is_word
+        others = (key.rank > 0) & ~asked
 
         # T × T
-        self.pairs, self._topical = [], list(make_blocks(units, query.has_topic, key.has_topic, part, device))
+        self._topical = list(make_blocks(units, query.has_topic, key.has_topic, part, device))
         for block in self._topical:
             queries = query.take(block.rows, block.query, block.query_valid)
             keys = key.take(block.rows, block.key, block.key_valid)
@@ -164,8 +165,8 @@ class FactoredSums(BatchSums):
         sets = query.words[of] == word[:, None], key.words[of] == word[:, None]
         self._repeated = [(b, self._masks(b, repeated, weights)) for b in make_blocks(of, *sets, part, device)]
         # U × X
-        outside = query.is_word[:, :, None] & others[:, None, :]
-        around = make_blocks(units, query.is_word, others, part, device)
+        outside = asking[:, :, None] & others[:, None, :]
+        around = make_blocks(units, asking, others, part, device)
         self._outside = [(b, self._masks(b, outside, weights)) for b in around]
         # Single pairs of one occurrence
         unit, row, column = own.nonzero(as_tuple=True)
@@ -174,7 +175,7 @@ class FactoredSums(BatchSums):
 
         # Pairs of words are counted where both stand at their first token.
         counted = words & ~own & query.first[:, :, None] & key.first[:, None, :]
-        self.counts = np.zeros((*self._shape, len(PairClass)), dtype=np.int64)
+        self.counts = np.zeros((len(units), len(query.topics), len(PairClass)), dtype=np.int64)
         for pairs in self.pairs:
             self.counts[pairs.rows, :, : len(BUILT)] += pairs.counts
         self.counts[..., PairClass.same_word_no_topic] += (repeated & counted).sum((1, 2)).numpy()[:, None]
@@ -191,7 +192,7 @@ class FactoredSums(BatchSums):
         error = float((read.pairs(torch.full_like(keys, self._last), keys).sum(0) - 1).abs().max())
         if not error <= ROW_SUM_TOLERANCE[read.query.dtype]:  # NaN fails as well
             raise NotFactored("its rows do not sum to 1")
-        b, c = self._shape
+        b, c = self.counts.shape[:2]
         heads, w = len(self._part.heads), self._total.shape[1]
         sums = torch.zeros(b, heads, w, c, len(PairClass), dtype=torch.float64)
         for block, pairs in zip(self._topical, self.pairs, strict=True):
