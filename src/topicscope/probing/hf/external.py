@@ -43,6 +43,7 @@ class LiveView(ModelView):
         self.tokenizer, self.name, self.model_type = tokenizer, name, type(model).__name__
         self.parts, self.max_length, self.kernel = (part,), max_length, "given from outside"
         self.paths = {"registry": 0, "hooks": 0}
+        self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
 
     @property
     def dtype(self) -> str:
