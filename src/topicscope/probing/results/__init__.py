@@ -12,16 +12,17 @@ from topicscope.probing.results.document_table import (
 )
 from topicscope.probing.results.result import ProbeResult
 from topicscope.probing.results.tables import (
+    PAPER_ROWS,
     attention_rows,
     control_table,
     document_rows,
     head_rows,
-    paper_rows,
     result_table,
     with_sinks_excluded,
 )
 
 __all__ = [
+    "PAPER_ROWS",
     "STATE",
     "Comparison",
     "DocumentShards",
@@ -35,7 +36,6 @@ __all__ = [
     "load_state",
     "pack_state",
     "packed_rows",
-    "paper_rows",
     "result_table",
     "temporary_shards",
     "with_sinks_excluded",
