@@ -38,6 +38,8 @@ from topicscope.probing.inputs import (
     view_of,
 )
 from topicscope.probing.results import (
+    DOCUMENTS,
+    DocumentTable,
     ProbeResult,
     attention_rows,
     control_table,
@@ -322,7 +324,7 @@ def probe(
             result.write(run.fresh_staging())
             run.publish()
             run.keep = not result.complete
-            result = result.moved(run.target)
+            result = replace(result, document_table=DocumentTable([run.target / DOCUMENTS]), folder=run.target)
         return result
 
 

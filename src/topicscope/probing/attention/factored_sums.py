@@ -42,27 +42,23 @@ class LayerFactors:
         self._heads = None if part.only_heads is None else list(part.heads)
         self._key_heads = None if groups == 1 and self._heads is None else [h // groups for h in part.heads]
 
-    def queries(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """q [token, h, d] and ℓ [token, h] in float32."""
-        rows = self.query.index_select(0, tokens)
-        rows = rows.reshape(len(rows), rows.shape[1] // self._width, self._width)
-        normaliser = self.normaliser.index_select(0, tokens)
+    def of_tokens(self, asking: torch.Tensor, asked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """q [asking, h, d], ℓ [asking, h] and k [asked, h, d] in float32, with a key for each query head."""
+        query = torch.unflatten(self.query.index_select(0, asking), 1, (-1, self._width))
+        key = torch.unflatten(self.key.index_select(0, asked), 1, (-1, self._width))
+        normaliser = self.normaliser.index_select(0, asking)
         if self._heads is not None:
-            rows, normaliser = rows[:, self._heads], normaliser[:, self._heads]
-        return rows.float(), normaliser
-
-    def keys(self, tokens: torch.Tensor) -> torch.Tensor:
-        """k [token, h, d] in float32, one for each query head."""
-        rows = self.key.index_select(0, tokens)
-        rows = rows.reshape(len(rows), rows.shape[1] // self._width, self._width)
-        return (rows if self._key_heads is None else rows[:, self._key_heads]).float()
+            query, normaliser = query[:, self._heads], normaliser[:, self._heads]
+        if self._key_heads is not None:
+            key = key[:, self._key_heads]
+        return query.float(), normaliser, key.float()
 
     def pairs(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         """A [p, h] of single pairs of tokens."""
         pieces = []
         for some in torch.split(torch.stack([query, key]), PAIRS_AT_A_TIME, 1):
-            rows, normaliser = self.queries(some[0])
-            pieces.append(((rows * self.keys(some[1])).sum(-1) * self.scale - normaliser).exp_())
+            q, normaliser, k = self.of_tokens(some[0], some[1])
+            pieces.append(((q * k).sum(-1) * self.scale - normaliser).exp_())
         return torch.cat(pieces)
 
 
@@ -86,8 +82,7 @@ class Block:
     def attention(self, layer: LayerFactors) -> torch.Tensor:
         """A [g, h, m, n] of one layer, 0 where the key is later; anything where a place is not valid."""
         (g, m), n = self.query.shape, self.key.shape[1]
-        query, normaliser = layer.queries(self.tokens[0])
-        key = layer.keys(self.tokens[1])
+        query, normaliser, key = layer.of_tokens(*self.tokens)
         h = query.shape[1]
         query = query.reshape(g, m, h, -1).transpose(1, 2).reshape(g * h, m, -1)
         key = key.reshape(g, n, h, -1).permute(0, 2, 3, 1).reshape(g * h, -1, n)

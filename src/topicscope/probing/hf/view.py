@@ -80,6 +80,7 @@ class ModelView:
         if tokenizer.model_max_length < _NO_WINDOW:
             self.max_length = min(self.max_length, int(tokenizer.model_max_length))
         self.kernel = str(model.config._attn_implementation)
+        self.dtype = str(model.dtype).removeprefix("torch.")
         self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
         self.paths: dict[Way, int] = {"registry": 0, "hooks": 0}
         embedding = model.get_input_embeddings()
@@ -99,11 +100,6 @@ class ModelView:
     def path(self) -> str:
         """How attention was read so far: "registry", "hooks" or, where it depended on the batch, "registry, hooks"."""
         return ", ".join(way for way, readings in self.paths.items() if readings)
-
-    @property
-    def dtype(self) -> str:
-        """Precision of the model's weights."""
-        return str(self._model.dtype).removeprefix("torch.")
 
     def weights_hash(self) -> str:
         """Sha256 over names, shapes and bytes of the parameters in the order of their names.

@@ -10,7 +10,7 @@ from topicscope.probing.results.document_table import (
     packed_rows,
     temporary_shards,
 )
-from topicscope.probing.results.result import ProbeResult
+from topicscope.probing.results.result import DOCUMENTS, ProbeResult
 from topicscope.probing.results.tables import (
     PAPER_ROWS,
     attention_rows,
@@ -22,6 +22,7 @@ from topicscope.probing.results.tables import (
 )
 
 __all__ = [
+    "DOCUMENTS",
     "PAPER_ROWS",
     "STATE",
     "Comparison",
