@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from topicscope.probing.attention.blocks import BINNED, NUM_BAND_PAIRS, NUM_BINS, BatchSums, DenseSums
-from topicscope.probing.attention.factored_sums import FactoredSums
+from topicscope.probing.attention.batch_sums import BINNED, NUM_BAND_PAIRS, NUM_BINS, BatchSums, DenseSums, FactoredSums
 from topicscope.probing.attention.positions import TokenPositions, TopicLookup, text_positions
 from topicscope.probing.attention.sinks import sink_keys, without_keys
 from topicscope.probing.hf import ModelView, NotFactored, PartSpec
