@@ -9,7 +9,7 @@ import transformers
 
 import tiny
 from probing.test_attention import TEXTS, TOPICS, assignment, prepared, summed
-from topicscope.probing.attention import Configuration, PartSums, TopicLookup, factored_sums
+from topicscope.probing.attention import Configuration, PartSums, TopicLookup, batch_sums
 from topicscope.probing.hf import Factors, ModelView, NotFactored, view_model
 from topicscope.probing.hf import sdpa as registry
 from topicscope.probing.tokens import AlignedUnit, Batch, align_units, make_batches
@@ -179,8 +179,8 @@ def test_the_size_of_the_blocks_does_not_matter(family: str, monkeypatch: pytest
     view = view_model(*tiny.build(family))
     units, lookup = prepared(view)
     one_for_all = summed(view, units, lookup)
-    monkeypatch.setattr(factored_sums, "CPU_BLOCK", 1)
-    monkeypatch.setattr(factored_sums, "PAIRS_AT_A_TIME", 3)
+    monkeypatch.setattr(batch_sums, "CPU_BLOCK", 1)
+    monkeypatch.setattr(batch_sums, "SINGLE_PAIRS_AT_A_TIME", 3)
     assert_same(summed(view, units, lookup), one_for_all)
 
 

@@ -82,8 +82,9 @@ def test_pieces_add_up_in_any_grouping_and_come_back_from_a_file(monkeypatch: py
 
 def test_pairs_that_find_no_place_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("topicscope.probing.attention.pair_sums._WAITING", 40)
+    monkeypatch.setattr("topicscope.probing.attention.pair_sums.MOST_ENTRIES", 50)
     pieces = random_pieces(12)
-    pairs = WordPairs(most=50)
+    pairs = WordPairs()
     for piece in pieces:
         pairs.add(*piece)
     got = as_dict(pairs)

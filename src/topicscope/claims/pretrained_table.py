@@ -36,7 +36,7 @@ from topicscope.lab import read_toml, recipe_path
 from topicscope.probing import FittedTopics, ProbeConfig, configurations_of, probe
 from topicscope.probing.embeddings import embedding_rows
 from topicscope.probing.hf import ModelView, load_model
-from topicscope.probing.results import ProbeResult, paper_rows
+from topicscope.probing.results import PAPER_ROWS, ProbeResult
 from topicscope.progress import Progress, tracked
 from topicscope.records import NUMBERS_VERSION, read_json, write_json
 from topicscope.text import Corpus, open_corpus
@@ -121,7 +121,7 @@ def model_rows(
     configurations = configurations_of(FittedTopics((topics,), None, {}), config)
     random = pd.concat([embedding_rows(model.view.randomised(seed), configurations) for seed in range(size.controls)])
     middle = sorted(settings.threshold)[len(settings.threshold) // 2]
-    printed = {row["threshold"]: row for row in paper_rows() if row["model"] == model.paper}
+    printed = {row["threshold"]: row for row in PAPER_ROWS if row["model"] == model.paper}
     rows: list[Row] = []
     for theta in settings.threshold:
         paper = {name: printed.get(theta, {}).get(column) for name, column in RATIOS.items()}
@@ -202,7 +202,7 @@ def rows_without(label: str, kind: str | None, paper: str | None, reason: str) -
             model=label,
             threshold=row["threshold"],
         )
-        for row in paper_rows()
+        for row in PAPER_ROWS
         if row["model"] == paper
         for name, column in RATIOS.items()
     ]

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -38,6 +38,8 @@ from topicscope.probing.inputs import (
     view_of,
 )
 from topicscope.probing.results import (
+    DOCUMENTS,
+    DocumentTable,
     ProbeResult,
     attention_rows,
     control_table,
@@ -46,6 +48,7 @@ from topicscope.probing.results import (
     with_sinks_excluded,
 )
 from topicscope.probing.statistics import (
+    COUNTS,
     DIFFERENT,
     PAIRED,
     PartMoments,
@@ -66,6 +69,7 @@ from topicscope.records import (
     unfinished_run,
 )
 from topicscope.text import WordSplitter, split_words
+from topicscope.topics import PairClass
 
 
 def probe(
@@ -176,7 +180,8 @@ def probe(
                 advice="use a tokenizer of the text's language, or a word splitter that fits it",
             )
         lookup = TopicLookup(configurations, tokens.words, tokens.word_counts)
-        work.warn(fitted.warnings, tokens.unit_counts.warnings, *(c.assignment.warnings for c in configurations))
+        work.warnings += [*fitted.warnings, *tokens.unit_counts.warnings]
+        work.warnings += [warning for c in configurations for warning in c.assignment.warnings]
 
         # Forward passes: the model, random weights, the model without sinks.
         embedding_probe = EmbeddingProbe(view, tokens, lookup, config, progress)
@@ -198,10 +203,10 @@ def probe(
         spec = PassSpec("reading", lookup, config, word_pairs=config.permutations > 0, document_rows=True)
         measured = forward_pass(view, spec, "model")
         row_counts, row_warnings = rows_read(measured.moments)
-        work.warn(_require_pairs(measured.moments, lookup), row_warnings)
+        work.warnings += _require_pairs(measured.moments, lookup) + row_warnings
         work.interrupted = embedding_probe.measure(view, interrupted=measured.interrupted)
         circuits, without_circuits = circuits_of_probe(view, configurations, fitted.topics)
-        work.warn(without_circuits)
+        work.warnings += without_circuits
         control_moments: list[Mapping[str, PartMoments]] = []
         for number in range(config.controls):
             if work.interrupted:
@@ -231,9 +236,11 @@ def probe(
         )
         shuffling = time.perf_counter() - started
         work.interrupted = work.interrupted or (config.permutations > 0 and not tests)
-        work.warn(shuffle_warnings, [lost.warning(tokens.documents) for lost in work.left_out])
+        work.warnings += shuffle_warnings + [lost.warning(tokens.documents) for lost in work.left_out]
         if measured.interrupted:
-            work.warn([f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"])
+            work.warnings.append(
+                f"interrupted: {measured.documents} of {measured.documents_planned} documents were read"
+            )
 
         # Tables: one row per threshold and part, per head, and the answer in one sentence.
         embeddings = with_controls(embedding_probe.measured, embedding_probe.controls)
@@ -244,6 +251,21 @@ def probe(
         if config.profile and not work.interrupted:
             with work.until_interrupted("heads were not profiled"):
                 heads, head_examples = profiled(view, tokens, lookup, heads, answer, config)
+
+        # Pairs of every class: what the ratios rest on and what they leave out.
+        pairs = [
+            {
+                "part": name,
+                "threshold": configuration.threshold,
+                "topic_seed": configuration.topic_seed,
+                **{k.name: int(part.pooled_total[c, COUNTS][k]) for k in PairClass},
+                "words_with_topic": len(configuration.assignment.words),
+                "words_with_topic_in_text": int(lookup.memberships[c].any(1).sum()),
+                "ambiguous_words_dropped": configuration.assignment.dropped_ambiguous,
+            }
+            for name, part in measured.moments.items()
+            for c, configuration in enumerate(configurations)
+        ]
 
         # Result
         recorded = saved if cluster is None else {**saved, "device": cluster.device}
@@ -271,11 +293,11 @@ def probe(
                 "text": {k: v for k, v in asdict(tokens.unit_counts).items() if k != "warnings"},
                 "alignment": asdict(tokens.coverage),
                 "rows": row_counts,
-                "pairs": measured.pair_counts(lookup),
+                "pairs": pairs,
                 "permutations": shuffled,
                 **left_out,
             },
-            warnings=tuple(work.warnings),
+            warnings=tuple(dict.fromkeys(work.warnings)),
             interrupted=work.interrupted,
             manifest=Manifest(
                 created=now(),
@@ -302,7 +324,7 @@ def probe(
             result.write(run.fresh_staging())
             run.publish()
             run.keep = not result.complete
-            result = result.moved(run.target)
+            result = replace(result, document_table=DocumentTable([run.target / DOCUMENTS]), folder=run.target)
         return result
 
 
@@ -326,7 +348,7 @@ def _require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> l
     warnings, found = [], False
     word_list = lookup.configurations[0].threshold is None
     for c, configuration in enumerate(lookup.configurations):
-        counts = next(iter(moments.values())).counts(c)
+        counts = next(iter(moments.values())).pooled_total[c, COUNTS]
         missing = [name for name, ks in (("same", PAIRED), ("different", DIFFERENT)) if sum(counts[k] for k in ks) == 0]
         found = found or not missing
         if missing:
@@ -361,17 +383,12 @@ def _require_pairs(moments: Mapping[str, PartMoments], lookup: TopicLookup) -> l
 class _Work:
     """What there is to say of the work on a probe.
 
-    interrupted: Ctrl-C was pressed. left_out: documents that a pass could not read. warnings: in order, each once.
+    interrupted: Ctrl-C was pressed. left_out: documents that a pass could not read.
     """
 
     interrupted: bool = False
     left_out: list[LeftOut] = field(default_factory=list)
-    warnings: dict[str, None] = field(default_factory=dict)
-
-    def warn(self, *warnings: Iterable[str]) -> None:
-        """Add warnings."""
-        for some in warnings:
-            self.warnings |= dict.fromkeys(some)
+    warnings: list[str] = field(default_factory=list)
 
     @contextmanager
     def until_interrupted(self, outcome: str) -> Iterator[None]:
@@ -380,4 +397,4 @@ class _Work:
             yield
         except KeyboardInterrupt:
             self.interrupted = True
-            self.warn([f"interrupted: {outcome}"])
+            self.warnings.append(f"interrupted: {outcome}")

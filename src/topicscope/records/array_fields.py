@@ -17,7 +17,7 @@ _HINTS: dict[Any, dict[str, Any]] = {}  # of each class, since shards come by th
 
 
 class ArrayFields:
-    """Base of a dataclass that is stored as arrays; all of its fields are."""
+    """Base of a dataclass that is stored as arrays; all fields that it is made of are."""
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
         """The fields by name, below `prefix`; a field that is None is left out."""
@@ -40,7 +40,7 @@ def _hints(kind: Any) -> dict[str, Any]:
     """The type of each field."""
     if kind not in _HINTS:
         hints = get_type_hints(kind)
-        _HINTS[kind] = {field.name: hints[field.name] for field in fields(kind)}
+        _HINTS[kind] = {field.name: hints[field.name] for field in fields(kind) if field.init}
     return _HINTS[kind]
 
 

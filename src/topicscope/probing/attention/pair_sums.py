@@ -12,14 +12,13 @@ Axes: b unit of the batch, c configuration, k pair class, h head, w weighting of
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from topicscope.probing.attention.blocks import BINNED, NUM_BAND_PAIRS, NUM_BINS, BatchSums, DenseSums
-from topicscope.probing.attention.factored_sums import FactoredSums
+from topicscope.probing.attention.batch_sums import BINNED, NUM_BAND_PAIRS, NUM_BINS, BatchSums, DenseSums, FactoredSums
 from topicscope.probing.attention.positions import TokenPositions, TopicLookup, text_positions
 from topicscope.probing.attention.sinks import sink_keys, without_keys
 from topicscope.probing.hf import ModelView, NotFactored, PartSpec
@@ -41,7 +40,7 @@ class WordPairs(ArrayFields):
 
     An entry is a query word, a key word and a bin of their distance |i-j|; it holds the sum of A_ij · L/100, averaged
     over layers and heads, and how many pairs of positions it sums. Documents are not told apart, so entries of chunks
-    and shards add up wherever a document is cut. There are at most `most` entries.
+    and shards add up wherever a document is cut. There are at most `MOST_ENTRIES` entries.
 
     key int64 [entry]: query word, key word and bin of distance in one number, ascending.
     total float64 [entry, 2]: sum of attention and number of pairs.
@@ -52,11 +51,7 @@ class WordPairs(ArrayFields):
     total: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
     left_out: int = 0
     seconds: float = 0.0
-    most: InitVar[int] = MOST_ENTRIES
-
-    def __post_init__(self, most: int) -> None:
-        self._most = most
-        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+    _waiting: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False)
 
     def add(self, entries: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> None:
         """Pairs one by one: entries [pair, 3] of query word, key word and bin of distance."""
@@ -102,11 +97,11 @@ class WordPairs(ArrayFields):
         totals = np.concatenate([self.total, *(t for _, t in self._waiting)])
         unique, place = np.unique(keys, return_inverse=True)
         total = np.stack([np.bincount(place, column, len(unique)) for column in totals.T], 1)
-        if len(unique) > self._most:
+        if len(unique) > MOST_ENTRIES:
             # The entries that were there first keep their place.
             new = ~np.isin(unique, self.key, assume_unique=True)
             kept = ~new
-            kept[np.flatnonzero(new)[: max(0, self._most - len(self.key))]] = True
+            kept[np.flatnonzero(new)[: max(0, MOST_ENTRIES - len(self.key))]] = True
             self.left_out += int(total[~kept, 1].sum())
             unique, total = unique[kept], total[kept]
         self.key, self.total, self._waiting = unique, total, []
@@ -144,15 +139,21 @@ class PartSums(ArrayFields):
             rows=np.zeros((documents, 3)),
         )
 
-    def add(self, document: np.ndarray, scale: np.ndarray, found: BatchSums, *, word_pairs: bool) -> None:
-        """Add a batch: document [b] of each unit, scale [b] its L/100; word_pairs: keep these as well."""
+    def add(
+        self, document: np.ndarray, scale: np.ndarray, found: BatchSums, rows: np.ndarray, *, word_pairs: bool
+    ) -> None:
+        """Add a batch: document [b] of each unit, scale [b] its L/100, rows [b, 3]; word_pairs: keep these as well."""
         for number, layer in enumerate(self.part.layers):
             sums = found.layers[layer].numpy()  # [b, h, w, c, k]
             plain = sums[:, :, 0].transpose(0, 2, 1, 3) * scale[:, None, None, None]
             np.add.at(self.heads[:, :, number], document, plain)
             if self.corrected is not None:
                 np.add.at(self.corrected[:, :, number], document, sums[:, :, 1].transpose(0, 2, 1, 3))
-        sums, counts = found.binned()
+        # Averaged over layers and heads.
+        readings = len(self.part.layers) * len(self.part.heads)
+        sums, counts = np.zeros((2, *found.counts.shape[:2], len(BINNED), NUM_BINS + NUM_BAND_PAIRS))
+        for block in found.pairs:
+            sums[block.rows], counts[block.rows] = block.binned(readings)
         sums, counts = sums * scale[:, None, None, None], counts.astype(np.int64)
         np.add.at(self.counts, document, found.counts)
         for distance, band, values in (
@@ -161,9 +162,10 @@ class PartSums(ArrayFields):
         ):
             np.add.at(distance, document, values[..., :NUM_BINS])
             np.add.at(band, document, values[..., NUM_BINS:])
-        np.add.at(self.rows, document, found.rows.numpy())
+        np.add.at(self.rows, document, rows)
         started = time.perf_counter()
-        for pairs in found.topical_pairs() if word_pairs else ():
+        for block in found.pairs if word_pairs else ():
+            pairs = block.topical_pairs(readings)
             self.word_pairs.add(pairs.entries, pairs.attention * scale[pairs.unit], pairs.counts)
         self.word_pairs.seconds += time.perf_counter() - started
 
@@ -206,6 +208,8 @@ def sum_attention(
         texts = windows.take(batch.unit_index)
         sinks = {p.name: sink_keys(view, batch, p) for p in view.parts} if exclude_sinks else {}
         found: Mapping[str, BatchSums] = {}
+        length = batch.attention_mask.sum(1)
+        rows_of = {p.name: torch.zeros(len(length), 3, dtype=torch.float64) for p in view.parts}
         if not sinks and view.can_be_factored(batch):
             text = text_positions(texts, batch.attention_mask, lookup, aligned=True)
             with suppress(NotFactored):  # not at this length, or not in this precision: the weights themselves decide
@@ -221,14 +225,15 @@ def sum_attention(
                 left_out_rows = {name: left_out.cpu() for name, left_out in rows.not_a_number.items()}
                 found, on_attention = _prepared(view, DenseSums, text, left_out_rows, sinks)
                 view.run(batch, on_attention)
-            for name, part in found.items():
-                part.rows[:, 1] = rows.not_a_number[name].sum(1)
-                part.rows[:, 2] = rows.missing[name]
+            for name, read in rows_of.items():
+                read[:, 1] = rows.not_a_number[name].sum(1)
+                read[:, 2] = rows.missing[name]
         document = document_of[np.asarray(batch.unit_index)]
-        length = batch.attention_mask.sum(1)
         for name, part in found.items():
+            rows_of[name][:, 0] = length
             kept = length - sinks[name].sum(1) if exclude_sinks else length
-            totals[name].add(document, kept.cpu().numpy() / 100, part, word_pairs=word_pairs)
+            scale = kept.cpu().numpy() / 100
+            totals[name].add(document, scale, part, rows_of[name].numpy(), word_pairs=word_pairs)
     return list(totals.values())
 
 
@@ -253,7 +258,6 @@ def _prepared(
             begins = (key.place + part.key_shift).clamp(max=key.place.shape[1] - 1)
             key = key._replace(words=key.words.masked_fill(sinks[part.name].gather(1, begins), NOT_A_WORD))
         found[part.name] = kind(part, query, key, view.device)
-        found[part.name].rows[:, 0] = (text.rank > 0).sum(1)
 
     def on_attention(part: str, layer: int, attention: Any) -> None:
         if part in sinks:

@@ -99,15 +99,10 @@ class TokenPositions(NamedTuple):
     rank: torch.Tensor
 
     @property
-    def is_word(self) -> torch.Tensor:
-        """[b, m]: where a word stands."""
-        return self.words != NOT_A_WORD
-
-    @property
     def has_topic(self) -> torch.Tensor:
         """[b, m]: where the word has a topic under some configuration."""
         flags = [t >= 0 if t.ndim == self.words.ndim else t.any(-1) for t in self.topics]
-        return torch.stack(flags).any(0) & self.is_word
+        return torch.stack(flags).any(0) & (self.words != NOT_A_WORD)
 
     def take(self, rows: torch.Tensor, columns: torch.Tensor, valid: torch.Tensor) -> "TokenPositions":
         """Positions `columns` [g, n] of the units `rows` [g]; no word stands where they are not `valid` [g, n]."""

@@ -49,19 +49,6 @@ class CircuitFactors:
     right: Float[np.ndarray, "head word k"]
 
 
-@dataclass(frozen=True, eq=False)
-class _Heads:
-    """Matrices of one layer, one for each query head; biases 0 where there are none."""
-
-    W_Q: Float[Tensor, "head k d"]
-    query_bias: Float[Tensor, "head k"]
-    W_K: Float[Tensor, "head k d"]
-    key_bias: Float[Tensor, "head k"]
-    W_V: Float[Tensor, "head value d"]
-    W_O: Float[Tensor, "head d value"]
-    scale: float
-
-
 def layouts_of(view: ModelView) -> dict[str, Layout]:
     """The layout of each part of the model.
 
@@ -163,9 +150,22 @@ class _Part:
                 asking = output_of(model, layout.embedding, inputs)[:, FIXED_POSITION].cpu().double()
             asked = encoded if part.name == "cross" else asking
 
-        read = list(part.heads)
+        h, read = part.num_heads, list(part.heads)
+        shared = [part.key_value_head(head) for head in range(h)]
+        groups = max(shared) + 1
         for number, layer in self.layers.items():
-            heads = self._heads(layer)
+            # One matrix for each query head, [head k d] but for W_O [head d value]; biases [head 1 k].
+            (W_Q, b_Q), (W_K, b_K), (W_V, _), (W_O, _) = self.maps(layer)
+            k = len(W_Q) // h
+            W_Q, b_Q = W_Q.reshape(h, k, -1), b_Q.reshape(h, 1, k)
+            W_K, b_K = W_K.reshape(groups, k, -1)[shared], b_K.reshape(groups, 1, k)[shared]
+            W_V = W_V.reshape(groups, -1, W_V.shape[1])[shared]
+            W_O = W_O.reshape(len(W_O), h, -1).swapaxes(0, 1)
+            # What the model multiplies its scores by: 1/√k unless the module says otherwise (T5: 1; DeBERTa).
+            attention = _submodule(layer, layout.attention)
+            scale, terms = getattr(attention, "scaling", k**-0.5), getattr(attention, "pos_att_type", None)
+            if terms is not None:
+                scale = (k * (1 + sum(kind in terms for kind in ("c2p", "p2c")))) ** -0.5
             # Cross attention takes its keys and values from the other stack, through that stack's last norm.
             owner, norm = (model, layout.source_norm) if part.name == "cross" else (layer, layout.norm)
             places = [("raw", self._folded(layer, layout.norm, raw), self._folded(owner, norm, raw), 0.0)]
@@ -173,15 +173,15 @@ class _Part:
                 x, y = self._normed(layer, layout.norm, asking), self._normed(owner, norm, asked)
                 places.append(("layer", x, y, 1.0))
             written = self._folded(layer, layout.after, u, transposed=True)
-            written = torch.einsum("wd,hdv->hwv", written, heads.W_O)[read]
+            written = torch.einsum("wd,hdv->hwv", written, W_O)[read]
             for place, x, y, bias in places:
                 if not direct_values_only:
-                    queries = torch.einsum("wd,hkd->hwk", x, heads.W_Q) + bias * heads.query_bias[:, None]
-                    keys = torch.einsum("wd,hkd->hwk", y, heads.W_K) + bias * heads.key_bias[:, None]
-                    queries = self._normed(layer, layout.query_norm, queries) * heads.scale
+                    queries = torch.einsum("wd,hkd->hwk", x, W_Q) + bias * b_Q
+                    keys = torch.einsum("wd,hkd->hwk", y, W_K) + bias * b_K
+                    queries = self._normed(layer, layout.query_norm, queries) * float(scale)
                     keys = self._normed(layer, layout.key_norm, keys)
                     yield CircuitFactors(part.name, number, place, "QK", queries[read].numpy(), keys[read].numpy())
-                values = torch.einsum("wd,hvd->hwv", y, heads.W_V)[read]
+                values = torch.einsum("wd,hvd->hwv", y, W_V)[read]
                 yield CircuitFactors(part.name, number, place, "OV", written.numpy(), values.numpy())
 
     def maps(self, layer: torch.nn.Module) -> list[tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]]:
@@ -197,27 +197,6 @@ class _Part:
         weights = weight.reshape(*shape, weight.shape[1]).unbind(axis)
         biases = bias.reshape(shape).unbind(axis)
         return [*((w.flatten(0, 1), b.flatten()) for w, b in zip(weights, biases, strict=True)), output]
-
-    def _heads(self, layer: torch.nn.Module) -> _Heads:
-        h = self._part.num_heads
-        (W_Q, b_Q), (W_K, b_K), (W_V, _), (W_O, _) = self.maps(layer)
-        shared = [self._part.key_value_head(head) for head in range(h)]
-        groups = max(shared) + 1
-        k = len(W_Q) // h
-        # What the model multiplies its scores by: 1/√k unless the module says otherwise (T5: 1; DeBERTa).
-        attention = _submodule(layer, self._layout.attention)
-        scale, terms = getattr(attention, "scaling", k**-0.5), getattr(attention, "pos_att_type", None)
-        if terms is not None:
-            scale = (k * (1 + sum(kind in terms for kind in ("c2p", "p2c")))) ** -0.5
-        return _Heads(
-            W_Q=W_Q.reshape(h, k, -1),
-            query_bias=b_Q.reshape(h, k),
-            W_K=W_K.reshape(groups, k, -1)[shared],
-            key_bias=b_K.reshape(groups, k)[shared],
-            W_V=W_V.reshape(groups, -1, W_V.shape[1])[shared],
-            W_O=W_O.reshape(len(W_O), h, -1).swapaxes(0, 1),
-            scale=float(scale),
-        )
 
     def _weights(self, root: torch.nn.Module, name: str) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]:
         module = _submodule(root, name)

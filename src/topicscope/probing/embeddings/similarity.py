@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from topicscope.errors import InputError
 from topicscope.probing.attention import Configuration, TopicLookup
@@ -307,6 +307,13 @@ def embedding_map(
     e = vectors[kept].astype(np.float64) / np.sqrt(squared[kept])[:, None]
     topics, starts = np.unique(first, return_index=True)
     edges = np.linspace(0, len(e), min(len(e), MOST_BINS) + 1).round().astype(np.int64)
+    # M, from sums alone.
+    size = np.diff(edges).astype(np.float64)
+    sums = np.add.reduceat(e, edges[:-1], axis=0)
+    products, pairs = sums @ sums.T, np.outer(size, size)
+    np.fill_diagonal(products, products.diagonal() - size)
+    np.fill_diagonal(pairs, size * (size - 1))
+    means = np.divide(products, pairs, out=np.full_like(products, nan), where=pairs > 0)
     draw = np.sort(np.random.default_rng(seed).permutation(len(e))[:SAMPLED_WORDS])
     # Numbers of unordered pairs by cosine, of those that share a topic and of the others.
     sampled, shared_by = e[draw], membership[kept[draw]].astype(np.float32)
@@ -324,26 +331,13 @@ def embedding_map(
         "topics": topics,
         "starts": starts,
         "edges": edges,
-        "cosine": block_means(e, edges).astype(np.float32),
+        "cosine": means.astype(np.float32),
         "bounds": _BOUNDS,
         "same": same,
         "different": different,
         "sampled_words": np.array(len(draw)),
         "left_out": np.array(int(having.sum()) - len(kept)),
     }
-
-
-def block_means(e: Float[np.ndarray, "word d"], edges: Int[np.ndarray, "bound"]) -> Float[np.ndarray, "bin bin"]:
-    """M of unit vectors cut at `edges`, from sums alone."""
-    size = np.diff(edges).astype(np.float64)
-    sums = np.add.reduceat(e, edges[:-1], axis=0)
-    products = sums @ sums.T
-    pairs = np.outer(size, size)
-    np.fill_diagonal(products, products.diagonal() - size)
-    np.fill_diagonal(pairs, size * (size - 1))
-    means: np.ndarray = np.full_like(products, np.nan)
-    np.divide(products, pairs, out=means, where=pairs > 0)
-    return means
 
 
 class EmbeddingProbe:

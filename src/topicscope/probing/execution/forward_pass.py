@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from topicscope.errors import RunError
-from topicscope.probing.attention import TopicLookup, WordPairs
+from topicscope.probing.attention import WordPairs
 from topicscope.probing.execution.state import (
     PassSpec,
     PassState,
@@ -28,7 +28,6 @@ from topicscope.probing.results import DocumentTable, pack_state, packed_rows
 from topicscope.probing.statistics import PartMoments
 from topicscope.probing.tokens import Aligner, TokenCache, TokenWindows
 from topicscope.progress import Progress, SilentProgress, note, tracked
-from topicscope.topics import PairClass
 
 # Units are read in chunks of this many: enough to sort by length, little enough to lose.
 UNITS_PER_CHUNK = 256
@@ -125,22 +124,6 @@ class PassResult:
             raise KeyboardInterrupt
         return self
 
-    def pair_counts(self, lookup: TopicLookup) -> list[dict[str, object]]:
-        """Pairs of every class, per part and configuration: what the ratios rest on and what they leave out."""
-        return [
-            {
-                "part": name,
-                "threshold": configuration.threshold,
-                "topic_seed": configuration.topic_seed,
-                **{k.name: int(part.counts(c)[k]) for k in PairClass},
-                "words_with_topic": len(configuration.assignment.words),
-                "words_with_topic_in_text": int(lookup.memberships[c].any(1).sum()),
-                "ambiguous_words_dropped": configuration.assignment.dropped_ambiguous,
-            }
-            for name, part in self.moments.items()
-            for c, configuration in enumerate(lookup.configurations)
-        ]
-
 
 def attention_pass(
     view: ModelView,
@@ -169,16 +152,15 @@ def attention_pass(
     state = PassState(view, folder, document_rows=spec.document_rows)
     left_out: list[LeftOut] = []
     interrupted = False
-    ready = state.restore()
-    if state.reading.units and (executor is not None or state.shards in ready):
+    if state.reading.units and (executor is not None or state.shards in state.ready):
         state.drop()
     with tracked(progress, spec.task, len(tokens), "units"):
         try:
             if executor is None:
                 saved = time.monotonic()
                 for shard in plan[state.shards :]:
-                    if shard.number in ready:
-                        state.fold_kept(ready[shard.number], number=shard.number)
+                    if shard.number in state.ready:
+                        state.fold_kept(state.ready[shard.number], number=shard.number)
                         progress.update(spec.task, shard.stop)
                         continue
                     for chunk, more_of in shard_chunks(tokens, shard, state.reading.units):
@@ -190,7 +172,7 @@ def attention_pass(
                     state.fold()
                 state.save()
             else:
-                _read_elsewhere(tokens, spec, progress, state, plan, ready, executor, weights_seed, left_out)
+                _read_elsewhere(tokens, spec, progress, state, plan, executor, weights_seed, left_out)
         except KeyboardInterrupt:
             if not state.shards and not state.reading.units:
                 raise
@@ -237,7 +219,6 @@ def _read_elsewhere(
     progress: Progress,
     state: PassState,
     plan: Sequence[Shard],
-    ready: dict[int, Path],
     executor: ShardExecutor,
     weights_seed: int | None,
     left_out: list[LeftOut],
@@ -245,6 +226,7 @@ def _read_elsewhere(
     """Keep shards as they come, and count them in as soon as all before them are; a shard that is lost holds up those
     after it to the end."""
     started = saved = time.monotonic()
+    ready = state.ready
     missing = [shard for shard in plan[state.shards :] if shard.number not in ready]
     done = len(tokens) - sum(shard.stop - shard.start for shard in missing)
     documents = read_tokens = 0

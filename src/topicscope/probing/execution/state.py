@@ -165,7 +165,13 @@ def plan_shards(document_ends: np.ndarray, least: int) -> list[Shard]:
 
 
 class PassState:
-    """Sums of a pass: `total` of the first `shards` shards, `reading` of the next; in memory only without a folder."""
+    """Sums of a pass: `total` of the first `shards` shards, `reading` of the next; in memory only without a folder.
+
+    It goes on from what is found in the folder. ready: the shards that were read elsewhere, by number.
+
+    Raises:
+        InputError: the state found is damaged.
+    """
 
     def __init__(self, view: ModelView, folder: Path | None, *, document_rows: bool) -> None:
         self.total, self.shards, self.reading = DocumentSums(), 0, ShardReading()
@@ -174,6 +180,19 @@ class PassState:
             self.rows = temporary_shards() if folder is None else DocumentShards(folder)
         self._view, self._folder = view, folder
         self._pieces = 0  # of the rows, that belong to `total`
+        self.ready: dict[int, Path] = {}
+        if folder is None:
+            return
+        folder.mkdir(exist_ok=True)
+        if (folder / STATE).is_file():
+            arrays = load_state(folder / STATE)
+            self.shards, self._pieces = int(arrays["shards"]), int(arrays["pieces"])
+            self.total = DocumentSums.from_arrays(arrays, "total")
+            self.reading = ShardReading.from_arrays(arrays, "reading")
+            view.paths.update((way, int(arrays[f"paths/{way}"])) for way in view.paths)
+            if self.rows is not None:
+                self.rows.restore(arrays["rows"].tolist())
+        self.ready = self._waiting()
 
     def save(self) -> None:
         """Write the state, after the rows that belong to it; shards that are in it are removed."""
@@ -191,25 +210,6 @@ class PassState:
         }
         write_bytes(self._folder / STATE, pack_state(arrays))
         self._waiting()
-
-    def restore(self) -> dict[int, Path]:
-        """Go on from the state found; returns the files of the shards that were read elsewhere, by number.
-
-        Raises:
-            InputError: the state is damaged.
-        """
-        if self._folder is None:
-            return {}
-        self._folder.mkdir(exist_ok=True)
-        if (self._folder / STATE).is_file():
-            arrays = load_state(self._folder / STATE)
-            self.shards, self._pieces = int(arrays["shards"]), int(arrays["pieces"])
-            self.total = DocumentSums.from_arrays(arrays, "total")
-            self.reading = ShardReading.from_arrays(arrays, "reading")
-            self._view.paths.update((way, int(arrays[f"paths/{way}"])) for way in self._view.paths)
-            if self.rows is not None:
-                self.rows.restore(arrays["rows"].tolist())
-        return self._waiting()
 
     def fold(self) -> None:
         """The shard under way is whole: count it in."""

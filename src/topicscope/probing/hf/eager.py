@@ -5,6 +5,7 @@ Axes: b unit of the batch, h head, q query position, k key position, L positions
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -50,18 +51,14 @@ class Finished(Exception):  # noqa: N818 - ends a forward pass that has given al
     """Everything wanted of a forward pass was read."""
 
 
-class LayerCalls:
-    """Numbers the layers of each part by the order in which their attention is computed; counts: calls of each part."""
+def next_layer(calls: Counter[str], part: PartSpec, parts: Sequence[PartSpec]) -> tuple[int, bool]:
+    """The layer that computes its attention, and whether no layer that is read is still to come after it.
 
-    def __init__(self, parts: Sequence[PartSpec]) -> None:
-        self._parts = parts
-        self.counts = dict.fromkeys((part.name for part in parts), 0)
-
-    def next(self, part: PartSpec) -> tuple[int, bool]:
-        """The layer of a call, and whether no layer that is read is still to come after it."""
-        layer = self.counts[part.name]
-        self.counts[part.name] += 1
-        return layer, all(self.counts[p.name] > max(p.layers, default=-1) for p in self._parts)
+    The layers of a part come in their order. calls: of each part so far; this one is counted in.
+    """
+    layer = calls[part.name]
+    calls[part.name] += 1
+    return layer, all(calls[p.name] > max(p.layers, default=-1) for p in parts)
 
 
 class Rows:

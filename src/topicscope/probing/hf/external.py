@@ -43,11 +43,8 @@ class LiveView(ModelView):
         self.tokenizer, self.name, self.model_type = tokenizer, name, type(model).__name__
         self.parts, self.max_length, self.kernel = (part,), max_length, "given from outside"
         self.paths = {"registry": 0, "hooks": 0}
-
-    @property
-    def dtype(self) -> str:
-        """Precision of the embeddings."""
-        return str(self._embedding.weight.dtype).removeprefix("torch.")
+        self.dtype = str(W_E.dtype).removeprefix("torch.")
+        self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
 
     def can_be_factored(self, batch: Batch) -> bool:
         """Never: only the weights themselves are given."""

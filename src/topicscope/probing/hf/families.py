@@ -118,15 +118,6 @@ class Family:
     embedding_layer: str
     positions_after_padding: bool = False
 
-    def window(self, config: Any) -> int:
-        """How many tokens the positions of a model with this config reach.
-
-        A model with relative positions only (T5) has no limit; it gets 512 tokens, what such models are trained on.
-        """
-        positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-        reserved = int(config.pad_token_id or 0) + 1 if self.positions_after_padding else 0
-        return int(positions or RELATIVE_WINDOW) - reserved
-
 
 def _sequence_to_sequence(
     modules: tuple[str, str, str],
@@ -201,7 +192,7 @@ REFUSED = {
     "rwkv": "it has no attention",
     "gemma3": "it reads images as well; its text model alone (type 'gemma3_text') can be probed",
 }
-# Longest input, in tokens, of a model that states no number of positions.
+# Longest input, in tokens, of a model that states no number of positions: what such models are trained on.
 RELATIVE_WINDOW = 512
 
 

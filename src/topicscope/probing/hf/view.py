@@ -6,6 +6,7 @@ Axes: b unit of the batch, h (query) head, q query position, k key position, L p
 import copy
 import hashlib
 import inspect
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -20,16 +21,16 @@ from topicscope.errors import InputError, RunError, UnsupportedModelError
 from topicscope.probing.hf.discovery import discovered_family
 from topicscope.probing.hf.eager import (
     Finished,
-    LayerCalls,
     Rows,
     aligned,
     ask_for_weights,
     attention_modules,
     evaluating,
     implementation,
+    next_layer,
     output_of,
 )
-from topicscope.probing.hf.families import Family, PartSpec, family_of
+from topicscope.probing.hf.families import RELATIVE_WINDOW, Family, PartSpec, family_of
 from topicscope.probing.hf.sdpa import Factors, NotFactored, factored
 from topicscope.probing.tokens import Batch
 
@@ -53,6 +54,7 @@ class ModelView:
     name: hub name, folder or what the caller called it. model_type: e.g. "bert". parts: its stacks of attention.
     max_length: longest input in tokens, specials included. kernel: the attention implementation the model was loaded
     with; the weights are read under the eager one, which computes the same function. dtype: e.g. "float32".
+    num_parameters: of the base model.
     paths: batches read by each way, "registry" (`run_factored`) or "hooks" (`run`).
     """
 
@@ -71,10 +73,15 @@ class ModelView:
         self.name = name
         self.model_type = str(model.config.model_type)
         self.parts: tuple[PartSpec, ...] = tuple(part.spec(model.config) for part in family.parts)
-        self.max_length = family.window(model.config)
+        # Relative positions alone (T5) have no limit.
+        positions = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+        reserved = int(model.config.pad_token_id or 0) + 1 if family.positions_after_padding else 0
+        self.max_length = int(positions or RELATIVE_WINDOW) - reserved
         if tokenizer.model_max_length < _NO_WINDOW:
             self.max_length = min(self.max_length, int(tokenizer.model_max_length))
         self.kernel = str(model.config._attn_implementation)
+        self.dtype = str(model.dtype).removeprefix("torch.")
+        self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
         self.paths: dict[Way, int] = {"registry": 0, "hooks": 0}
         embedding = model.get_input_embeddings()
         assert isinstance(embedding, torch.nn.Embedding)
@@ -93,16 +100,6 @@ class ModelView:
     def path(self) -> str:
         """How attention was read so far: "registry", "hooks" or, where it depended on the batch, "registry, hooks"."""
         return ", ".join(way for way, readings in self.paths.items() if readings)
-
-    @property
-    def dtype(self) -> str:
-        """Precision of the model's weights."""
-        return str(self._model.dtype).removeprefix("torch.")
-
-    @property
-    def num_parameters(self) -> int:
-        """Parameters of the base model."""
-        return sum(parameter.numel() for parameter in self._model.parameters())
 
     def weights_hash(self) -> str:
         """Sha256 over names, shapes and bytes of the parameters in the order of their names.
@@ -138,12 +135,12 @@ class ModelView:
         """
         attended = batch.attention_mask.to(self.device)
         ids, mask, start = aligned(batch.input_ids.to(self.device), attended)
-        rows, calls = Rows(self.parts, attended, mask, start), LayerCalls(self.parts)
+        rows, calls = Rows(self.parts, attended, mask, start), Counter[str]()
         # Where the last layers are not read, the pass ends before them.
         cut = any(part.layers[-1] + 1 < part.num_layers for part in self.parts)
 
         def read(_module: torch.nn.Module, _inputs: Any, output: Any, *, part: PartSpec, place: int) -> Any:
-            layer, all_read = calls.next(part)
+            layer, all_read = next_layer(calls, part, self.parts)
             if layer in part.layers:
                 where = f"{part.name} layer {layer} of {self.name} ({self.model_type})"
                 weights = output[place] if isinstance(output, tuple) and len(output) > place else None
@@ -168,9 +165,9 @@ class ModelView:
             with suppress(Finished):
                 self._model(**self._inputs(ids, mask))
                 for part in self.parts:
-                    if calls.counts[part.name] != part.num_layers:
+                    if calls[part.name] != part.num_layers:
                         raise RunError(
-                            f"{self.name}: the {part.name} computed attention {calls.counts[part.name]} times",
+                            f"{self.name}: the {part.name} computed attention {calls[part.name]} times",
                             expected=f"{part.num_layers} layers",
                         )
         self.paths["hooks"] += 1
@@ -188,7 +185,7 @@ class ModelView:
                 has no factors. Some layers may have been handed out already.
         """
         ids, mask, _ = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
-        calls = LayerCalls(self.parts)
+        calls = Counter[str]()
         parts = zip(self._family.parts, self.parts, strict=True)
         part_of = {id(m): part for pattern, part in parts for m in attention_modules(self._model, pattern)}
 
@@ -196,7 +193,7 @@ class ModelView:
             part = part_of.get(id(module))
             if part is None:
                 raise NotFactored("an attention module that belongs to no part")
-            layer, all_read = calls.next(part)
+            layer, all_read = next_layer(calls, part, self.parts)
             if layer in part.layers:
                 on_factors(part.name, layer, factors)
             if all_read and not whole:
@@ -208,7 +205,7 @@ class ModelView:
             except Finished:
                 self.paths["registry"] += 1
                 return
-        if any(calls.counts[part.name] != part.num_layers for part in self.parts):
+        if any(calls[part.name] != part.num_layers for part in self.parts):
             raise NotFactored("the model does not ask the registry of attention functions once for each layer")
 
     def can_be_factored(self, batch: Batch) -> bool:

@@ -10,18 +10,20 @@ from topicscope.probing.results.document_table import (
     packed_rows,
     temporary_shards,
 )
-from topicscope.probing.results.result import ProbeResult
+from topicscope.probing.results.result import DOCUMENTS, ProbeResult
 from topicscope.probing.results.tables import (
+    PAPER_ROWS,
     attention_rows,
     control_table,
     document_rows,
     head_rows,
-    paper_rows,
     result_table,
     with_sinks_excluded,
 )
 
 __all__ = [
+    "DOCUMENTS",
+    "PAPER_ROWS",
     "STATE",
     "Comparison",
     "DocumentShards",
@@ -35,7 +37,6 @@ __all__ = [
     "load_state",
     "pack_state",
     "packed_rows",
-    "paper_rows",
     "result_table",
     "temporary_shards",
     "with_sinks_excluded",

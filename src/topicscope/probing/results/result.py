@@ -5,7 +5,7 @@ import html
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,10 +144,6 @@ class ProbeResult(Result):
         """One row per document, part, threshold and topic seed, read from disk on every access."""
         with undamaged(self.document_table.files[0].parent):
             return self.document_table.read()
-
-    def moved(self, folder: Path) -> "ProbeResult":
-        """The same result, stored in `folder`."""
-        return replace(self, document_table=DocumentTable([folder / DOCUMENTS]), folder=folder)
 
     def plot(self, kind: str = "heads", *, columns: Literal["single", "double"] | None = None, **more: Any) -> Any:
         """A matplotlib figure; columns: as wide as one or two columns of a paper.

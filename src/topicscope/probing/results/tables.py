@@ -20,6 +20,7 @@ from topicscope.errors import InputError
 from topicscope.probing.attention import BINNED, DISTANCE_EDGES, Configuration, PartSums
 from topicscope.probing.hf import PartSpec
 from topicscope.probing.statistics import (
+    COUNTS,
     DIFFERENT,
     ENDS,
     OF_CONTROLS,
@@ -78,22 +79,20 @@ _TABLE = {
 }
 
 
-def paper_rows() -> list[dict[str, Any]]:
-    """Rows of `ProbeResult.table()` with source "paper"; columns the paper does not report are absent."""
-    return [
-        {
-            "source": "paper",
-            "model": model,
-            "part": "encoder",
-            "threshold": threshold,
-            "attention_ratio": attention[i],
-            "embedding_cosine_layer_ratio": cosine[i],
-            "embedding_dot_layer_ratio": dot[i],
-        }
-        for model, (cosine, dot, attention) in _TABLE.items()
-        for i, threshold in enumerate(_THRESHOLDS)
-    ]
-
+# Rows of `ProbeResult.table()` with source "paper"; columns that the paper does not report are absent.
+PAPER_ROWS: list[dict[str, Any]] = [
+    {
+        "source": "paper",
+        "model": model,
+        "part": "encoder",
+        "threshold": threshold,
+        "attention_ratio": attention[i],
+        "embedding_cosine_layer_ratio": cosine[i],
+        "embedding_dot_layer_ratio": dot[i],
+    }
+    for model, (cosine, dot, attention) in _TABLE.items()
+    for i, threshold in enumerate(_THRESHOLDS)
+]
 
 EMBEDDING_COLUMNS = [
     f"embedding_{kind}_{place}_{quantity}"
@@ -141,7 +140,7 @@ def attention_rows(
     for part in parts:
         part_moments = moments[part.name]
         for threshold, members in by_threshold(configurations).items():
-            counts = np.stack([part_moments.counts(c) for c in members]).mean(0)
+            counts = part_moments.pooled_total[members, COUNTS].mean(0)
             row: dict[str, Any] = {
                 "part": part.name,
                 "threshold": threshold_cell(threshold),
@@ -149,10 +148,15 @@ def attention_rows(
                 "pairs_different": float(sum(counts[k] for k in DIFFERENT)),
             }
             for ratio in RATIOS:
-                estimates = [ratio.estimate(part_moments, c, causal=part.causal) for c in members]
+                columns = [f"{ratio.name}{end}" for end in ENDS]
+                if ratio.corrected and not part.causal:
+                    row |= dict.fromkeys(columns, math.nan)
+                    continue
+                estimates = [
+                    part_moments.ratio(c, ratio.same, corrected=ratio.corrected, matched=ratio.matched) for c in members
+                ]
                 found = over_topic_seeds(estimates)
-                values = (found.value, found.se, found.low, found.high)
-                row |= {f"{ratio.name}{end}": value for end, value in zip(ENDS, values, strict=True)}
+                row |= dict(zip(columns, (found.value, found.se, found.low, found.high), strict=True))
                 if ratio is PLAIN:
                     row[f"{ratio.name}_topic_sd"] = found.sd
             rows.append(row)
@@ -204,7 +208,7 @@ def result_table(
         if test is not None:
             row |= {"permutation_statistic": test.statistic, "permutation_z": test.z, "permutation_p": test.p_value}
         measured.append(row | {"verdict": attention_verdict(row)[0]})
-    return pd.DataFrame([*measured, *paper_rows()]).reindex(columns=COLUMNS)
+    return pd.DataFrame([*measured, *PAPER_ROWS]).reindex(columns=COLUMNS)
 
 
 def head_rows(

@@ -5,10 +5,8 @@ ratios, with `_se`, `_low` and `_high` beside it.
 """
 
 from dataclasses import dataclass
-from math import nan
 
-from topicscope.probing.statistics.moments import DISTINCT, PAIRED, Matching, PartMoments
-from topicscope.probing.statistics.ratios import Estimate
+from topicscope.probing.statistics.moments import DISTINCT, PAIRED, Matching
 from topicscope.topics import PairClass
 
 ENDS = ("", "_se", "_low", "_high")
@@ -30,12 +28,6 @@ class AttentionRatio:
     same: tuple[PairClass, ...]
     corrected: bool = False
     matched: Matching | None = None
-
-    def estimate(self, moments: PartMoments, configuration: int, *, causal: bool) -> Estimate:
-        """The ratio pooled over layers and heads."""
-        if self.corrected and not causal:
-            return Estimate(nan, nan, moments.documents, "only causal parts have a position-corrected ratio")
-        return moments.ratio(configuration, self.same, corrected=self.corrected, matched=self.matched)
 
 
 PLAIN = AttentionRatio("attention_ratio", PAIRED)

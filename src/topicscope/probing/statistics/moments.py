@@ -76,10 +76,6 @@ class PartMoments(ArrayFields):
     def __add__(self, other: "PartMoments") -> "PartMoments":
         return PartMoments(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
-    def counts(self, configuration: int) -> np.ndarray:
-        """Pairs of each class [class]."""
-        return np.asarray(self.pooled_total[configuration, COUNTS])
-
     def ratio(
         self,
         configuration: int,

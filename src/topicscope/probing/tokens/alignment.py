@@ -269,12 +269,18 @@ def align_units(
             else:
                 lost[reason] += 1
 
-        windows = list(_windows(touched, room))
-        split += len(windows) > 1
-        for number, (start, end) in enumerate(windows):
+        # Windows of at most `room` tokens, each as long as it can be without cutting a word.
+        start = window = 0
+        while start < len(body):
+            end = cut = min(start + room, len(body))
+            while start < cut < len(body) and touched[cut] is not None and touched[cut] == touched[cut - 1]:
+                cut -= 1
+            end = cut if cut > start else end
             read = (*before, *body[start:end], *after)
             of_words = (*[None] * len(before), *at[start:end], *[None] * len(after))
-            aligned.append(AlignedUnit(unit.document_id, i, number, read, of_words))
+            aligned.append(AlignedUnit(unit.document_id, i, window, read, of_words))
+            start, window = end, window + 1
+        split += window > 1
     return aligned, Coverage(
         units=len(units),
         empty_units=empty,
@@ -344,16 +350,3 @@ def _overlapping(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Ite
                 found.append(token)
             token += 1
         yield found
-
-
-def _windows(touched: Sequence[int | None], room: int) -> Iterator[tuple[int, int]]:
-    """Ranges of at most `room` tokens that cover all, each as long as it can be without cutting a word."""
-    start = 0
-    while start < len(touched):
-        end = min(start + room, len(touched))
-        cut = end
-        while start < cut < len(touched) and touched[cut] is not None and touched[cut] == touched[cut - 1]:
-            cut -= 1
-        end = cut if cut > start else end
-        yield start, end
-        start = end
