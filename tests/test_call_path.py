@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 # Lower them when a path gets shorter. A feature that raises one should be worth reading through each time.
-CEILINGS = {"probe": {"modules": 72, "functions": 560}, "train": {"modules": 38, "functions": 238}}
+CEILINGS = {"probe": {"modules": 58, "functions": 364}, "train": {"modules": 33, "functions": 183}}
 
 
 @pytest.mark.process
