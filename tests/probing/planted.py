@@ -52,7 +52,7 @@ def plant(view: ModelView, classes: Sequence[Sequence[int]]) -> None:
                 # Normalised, so that ALBERT's one block reads the same at every call.
                 wide = torch.randn(len(classes) + 1, module.out_features, generator=generator)
                 _set(view, module, torch.nn.functional.layer_norm(wide, wide.shape[1:]), classes)
-        for pattern, part in zip(view._family.parts, view.parts, strict=True):
+        for pattern, part in zip(view.family.parts, view.parts, strict=True):
             for module in attention_modules(model, pattern):
                 _solve(view, part, module, classes)
 

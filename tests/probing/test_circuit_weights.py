@@ -113,7 +113,7 @@ def test_values_of_cross_attention(family):
 def check_values(view, names):
     ids = word_ids(view)
     found = factors(view, ids)
-    for part, pattern in zip(view.parts, view._family.parts, strict=True):
+    for part, pattern in zip(view.parts, view.family.parts, strict=True):
         if part.name not in names or part.key_shift:
             continue  # a lone word is not attended in a shifted decoder: the start token is
         layout = layout_of(view, part)

@@ -86,7 +86,7 @@ def test_symptom_2_a_lost_causal_mask_is_noticed_in_every_causal_family(family: 
     model, tokenizer = tiny.build(family)
     view = view_model(model, tokenizer, name="my-model")
     number = next(i for i, part in enumerate(view.parts) if part.causal)
-    spoil(model, view._family.parts[number], lambda w: torch.full_like(w, 1 / w.shape[-1]))
+    spoil(model, view.family.parts[number], lambda w: torch.full_like(w, 1 / w.shape[-1]))
     unpadded = Batch(batch_for(view).input_ids[-1:], torch.ones_like(batch_for(view).input_ids[-1:]), (0,))
     with pytest.raises(RunError, match="attends to later tokens") as caught:
         view.run(unpadded, lambda *_: None)
@@ -99,7 +99,7 @@ def test_symptom_3_wrong_shapes_and_sums_name_layer_and_model_in_every_family(fa
         model, tokenizer = tiny.build(family)
         view = view_model(model, tokenizer, name="my-model")
         number = len(view.parts) - 1
-        spoil(model, view._family.parts[number], change)
+        spoil(model, view.family.parts[number], change)
         with pytest.raises(RunError, match=message) as caught:
             view.run(batch_for(view), lambda *_: None)
         assert last_layer(view, number) in str(caught.value)
@@ -128,7 +128,7 @@ def test_symptom_6_layers_and_heads_that_are_not_wanted_cost_no_work(family: str
     batch = batch_for(view)
     whole = read(view, batch)
     calls = {part.name: 0 for part in view.parts}
-    for pattern in view._family.parts:
+    for pattern in view.family.parts:
         for module in attention_modules(model, pattern):
             module.register_forward_pre_hook(
                 lambda *_, name=pattern.name: calls.__setitem__(name, calls[name] + 1), with_kwargs=True

@@ -56,7 +56,7 @@ class PlantedView(ModelView):
         return Rows(self.parts, batch.attention_mask, batch.attention_mask, start)
 
 
-FAMILY = view_model(*tiny.build("bert"))._family
+FAMILY = view_model(*tiny.build("bert")).family
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def blind(family: str) -> ModelView:
     tokenizer = topic_text.tokenizer(family, TOPICS, tiny.MAX_LENGTH)
     view = view_model(tiny.model_for(family, len(tokenizer), tokenizer), tokenizer)
     with torch.no_grad():
-        for pattern in view._family.parts:
+        for pattern in view.family.parts:
             for module in attention_modules(view._model, pattern):
                 for name, parameter in module.named_parameters():
                     if "norm" not in name:

@@ -76,7 +76,7 @@ def attention_weights(view: ModelView) -> Iterator[tuple[str, int, dict[str, Flo
         UnsupportedModelError: see `layouts_of`.
     """
     layouts = layouts_of(view)
-    for part, pattern in zip(view.parts, view._family.parts, strict=True):
+    for part, pattern in zip(view.parts, view.family.parts, strict=True):
         found = _Part(view, part, layouts[part.name], pattern)
         for number, layer in found.layers.items():
             (W_Q, _), (W_K, _), (W_V, _), (W_O, _) = found.maps(layer)
@@ -101,7 +101,7 @@ def circuit_factors(
     """
     layouts = layouts_of(view)
     with torch.inference_mode(), evaluating(view._model):
-        for part, pattern in zip(view.parts, view._family.parts, strict=True):
+        for part, pattern in zip(view.parts, view.family.parts, strict=True):
             found = _Part(view, part, layouts[part.name], pattern)
             yield from found.factors(token_ids, output_embeddings, direct_values_only=direct_values_only)
 

@@ -68,7 +68,7 @@ class ModelView:
         hooks_only: bool = False,
     ) -> None:
         self._model = model
-        self._family = family
+        self.family = family
         self.tokenizer = tokenizer
         self.name = name
         self.model_type = str(model.config.model_type)
@@ -156,7 +156,7 @@ class ModelView:
             implementation(self._model, "eager"),
             ExitStack() as hooks,
         ):
-            for pattern, part in zip(self._family.parts, self.parts, strict=True):
+            for pattern, part in zip(self.family.parts, self.parts, strict=True):
                 for module in attention_modules(self._model, pattern):
                     if "output_attentions" in inspect.signature(module.forward).parameters:
                         hooks.enter_context(module.register_forward_pre_hook(ask_for_weights, with_kwargs=True))
@@ -186,7 +186,7 @@ class ModelView:
         """
         ids, mask, _ = aligned(batch.input_ids.to(self.device), batch.attention_mask.to(self.device))
         calls = Counter[str]()
-        parts = zip(self._family.parts, self.parts, strict=True)
+        parts = zip(self.family.parts, self.parts, strict=True)
         part_of = {id(m): part for pattern, part in parts for m in attention_modules(self._model, pattern)}
 
         def on_call(module: torch.nn.Module, factors: Factors) -> None:
@@ -278,7 +278,7 @@ class ModelView:
                 # not be the padding token, since RoBERTa numbers its positions by counting the others.
                 pair = torch.stack([torch.full_like(ids, self._filler_id)] * position + [ids], 1)
                 inputs = self._inputs(pair, torch.ones_like(pair))
-                output = output_of(self._model, self._family.embedding_layer, inputs)
+                output = output_of(self._model, self.family.embedding_layer, inputs)
                 found.append(output[:, position].float().cpu())
         return torch.cat(found).clone()
 
@@ -294,7 +294,7 @@ class ModelView:
                 config, dtype=self._model.dtype, attn_implementation=config._attn_implementation
             )
         name = f"{self.name} (random weights, seed {seed})"
-        view = ModelView(model.to(self.device).eval(), self.tokenizer, self._family, name)
+        view = ModelView(model.to(self.device).eval(), self.tokenizer, self.family, name)
         view.parts, view._factored = self.parts, self._factored
         return view
 

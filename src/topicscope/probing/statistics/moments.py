@@ -145,7 +145,7 @@ def pair_features(
     if matched is None:
         pairs = np.array([classes])
         return (CORRECTED if corrected else SUMS).start + pairs, COUNTS.start + pairs
-    start, size = (_BINS_START, NUM_BINS) if matched == "distance" else (_BANDS_START, NUM_BAND_PAIRS)
+    start, size = {"distance": (_BINS_START, NUM_BINS), "frequency": (_BANDS_START, NUM_BAND_PAIRS)}[matched]
     sums = start + np.array([BINNED.index(k) for k in classes]) * size + np.arange(size)[:, None]
     return sums, sums + len(BINNED) * size
 
