@@ -384,9 +384,13 @@ def learning_rate(training: Training, span: Span, step: int) -> float:
     if at < training.warmup:
         return span.learning_rate * (at + 1) / (training.warmup + 1)
     progress = (at - training.warmup) / max(length - training.warmup, 1)
-    if training.schedule == "cosine":
-        return span.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
-    return span.learning_rate * (1 - progress) if training.schedule == "linear" else span.learning_rate
+    match training.schedule:  # without a default, so that a type checker misses a schedule that is added
+        case "constant":
+            return span.learning_rate
+        case "linear":
+            return span.learning_rate * (1 - progress)
+        case "cosine":
+            return span.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def make_optimizer(

@@ -210,7 +210,7 @@ def family_of(config: Any, name: str) -> Family | None:
             expected=f"{', '.join(sorted(FAMILIES))}, or another type whose modules hand out attention weights",
         )
     family = FAMILIES.get(model_type)
-    encoder = family is not None and family.embedding_layer == "embeddings"
+    encoder = family is not None and not any(part.causal for part in family.parts)
     if encoder and getattr(config, "is_decoder", False):
         raise UnsupportedModelError(
             f"a model of type {model_type!r} that was configured as a decoder cannot be viewed: "
