@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_type_hints, no_type_check
 
 from cyclopts import Parameter
 from pydantic import Field, ValidationError, create_model
@@ -137,6 +137,7 @@ for _name, _hint in get_type_hints(ProbeConfig, include_extras=True).items():
     _bounds = [found for found in _hint.__metadata__ if isinstance(found, _Bounds)]
     _FIELDS[_name] = (_hint, Field(**_bounds[0]._asdict()) if _bounds else ...)
 _CHECKED = create_model("ProbeConfig", **_FIELDS)
+no_type_check(ProbeConfig.__init__)  # it checks types itself, and says what is wrong as the command line does
 ProbeConfig.__init__.__annotations__.update(get_type_hints(ProbeConfig))  # what `help` shows: bare types
 
 

@@ -295,10 +295,12 @@ def variance_figure(record: ReproductionRecord, claim: str) -> Figure | None:
                 number, error = kinds.index(kind), row["error"] or 0.0
                 y = place + ((number + 0.5) / len(kinds) - 0.5) * 0.7
                 color, _, marker = LINES[number % len(LINES)]
-                whisker(axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4, label=kind)
+                whisker(
+                    axes, row["measured"], y, across=(error, error), marker=marker, color=color, size=4.0, label=kind
+                )
         axes.axvline(0, **REFERENCE | {"ls": "-"})
         axes.set_xlabel("share of attention's variance within queries")
-        name_rows(axes, [plain(how) for how in lines], size=7)
+        name_rows(axes, [plain(how) for how in lines], size=7.0)
         shared_legend(figure, 2, fontsize=6.5)
     return figure
 
@@ -328,7 +330,7 @@ def models_figure(record: ReproductionRecord, claim: str) -> Figure | None:
                 if row["quantity"].partition(": ")[2].startswith(name):
                     _draw_model(axes, row, models.index(row["model"]), thresholds)
             axes.set_title(title)
-            name_rows(axes, [plain(model) for model in models], size=7)
+            name_rows(axes, [plain(model) for model in models], size=7.0)
         shared_legend(figure, 5, fontsize=7)
     return figure
 

@@ -32,7 +32,7 @@ from topicscope.report import labels
 
 Columns = Literal["single", "double"]
 
-WIDTHS: Mapping[Columns, float] = {"single": 3.25, "double": 6.75}  # inches
+WIDTHS: Mapping[str, float] = {"single": 3.25, "double": 6.75}  # inches
 _LETTERS: Mapping[Columns, float] = {"single": 7.0, "double": 8.0}  # points
 STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # letters embedded as TrueType, so that they can be searched and edited
@@ -108,7 +108,7 @@ Drawn = tuple[pd.DataFrame | dict[str, np.ndarray], PaperFigure]
 
 
 @contextmanager
-def paper_figure(columns: Columns | None, height: float, width: float | None = None) -> Iterator[PaperFigure]:
+def paper_figure(columns: str | None, height: float, width: float | None = None) -> Iterator[PaperFigure]:
     """An empty figure as wide as one or two columns (two unless given), inside whose block the style holds.
 
     height, width: in inches; a width holds where no columns are given.
@@ -116,7 +116,7 @@ def paper_figure(columns: Columns | None, height: float, width: float | None = N
     Raises:
         InputError: another name of a width.
     """
-    size: Columns = columns or "double"
+    size = columns or "double"
     if size not in WIDTHS:
         raise InputError("unknown width of a figure", received=columns, expected='"single" or "double"')
     letters = _LETTERS[size]
