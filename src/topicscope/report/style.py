@@ -33,7 +33,7 @@ from topicscope.report import labels
 Columns = Literal["single", "double"]
 
 WIDTHS: Mapping[str, float] = {"single": 3.25, "double": 6.75}  # inches
-_LETTERS: Mapping[Columns, float] = {"single": 7.0, "double": 8.0}  # points
+_LETTERS: Mapping[str, float] = {"single": 7.0, "double": 8.0}  # points
 STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # letters embedded as TrueType, so that they can be searched and edited
     "svg.fonttype": "path",
