@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
-# One process a core and one thread a process: many small models train and run in the tests.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
+# One process a core and one thread a process: many small models train and run in the tests. In the order of the files:
+# those of few tests, which take longest, would come last otherwise, and one core would wait for the other.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo docs gallery readme screenshots reproduce reproduce-quick reproduction-page test test-types test-docs test-long golden test-golden test-golden-long test-cluster test-cluster-long test-models test-browser models-page how-sure survival emergence lint bench clean
 
