@@ -1,7 +1,7 @@
 """`topicscope theory`: closed forms for any setting, beside the bounds and whether they hold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,8 +51,9 @@ class SettingOptions:
     "Whether each document or each selected token counts the same."
 
     def setting(self) -> Setting:
-        """The validated setting, whose fields come in the same order."""
-        return Setting(*astuple(self))
+        """The validated setting."""
+        given = asdict(self)
+        return Setting(num_topics=given.pop("topics"), **given)
 
 
 @app.command

@@ -71,8 +71,8 @@ class Source:
 
 
 def paper_models() -> tuple[Source, ...]:
-    """The paper's five, from the recipe `pretrained-table`: of each its name in Knowl 7's table, that on the hub, and
-    the revision that is read."""
+    """The paper's five, from the recipe `pretrained-table`: each with its name in the paper's
+    table of pretrained models, its name on the hub, and the revision that is read."""
     entries = read_toml(recipe_path("pretrained-table"), "recipe")["models"]
     return tuple(from_hub(one["hub"], one["paper"], revision=one["revision"], paper=one["paper"]) for one in entries)
 

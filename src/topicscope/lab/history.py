@@ -342,6 +342,6 @@ def find_stages(history: pd.DataFrame) -> Stages:
     way = float(rows["W_V_change"][second])
     k1 = int(rows["step"][int((rows["W_V_change"] >= VALUE_SETTLED * way).to_numpy().argmax())])
     k2 = int(rows["step"][second])
-    # way = 0: W_V never moved, which is no first stage, however large k₂ is.
+    # way = 0: W_V never moved, which is not a first stage, however large k₂ is.
     ratio = k2 / k1 if k1 > 0 else math.nan
     return Stages(k1, k2, ratio, separated=way > 0 and ratio >= SEPARATION, stage_two_reached=reached)

@@ -73,6 +73,7 @@ class Layout:
     def survey(self, folder: Path) -> Survey:
         """Tell own files from foreign ones; folders reached through a link are not entered."""
         listed = self._listed(folder)
+        known = None if listed is None else ({*listed, CONTENTS, LOCK}, _parents_of(listed))
         files: list[Path] = []
         folders: list[Path] = []
         foreign: list[str] = []
@@ -86,10 +87,7 @@ class Layout:
                 name = path.relative_to(folder).as_posix()
                 whole = "/".join(map(whole_name, name.split("/")))
                 is_link, is_folder = path.is_symlink(), path.is_dir()
-                if listed is None:
-                    own = bool(self._own[is_folder].fullmatch(whole))
-                else:
-                    own = whole in (_parents_of(listed) if is_folder else {*listed, CONTENTS, LOCK})
+                own = whole in known[is_folder] if known else bool(self._own[is_folder].fullmatch(whole))
                 if own and is_folder and not is_link:
                     inner.append(path)
                 elif own and path.is_file() and not is_link and (path.name != LOCK or is_lock(path)):
